@@ -1,0 +1,35 @@
+"""Errors that a user can meet: what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FscilError(Exception):
+    """A failure that is explained in its message; the command line exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class UsageError(FscilError):
+    """The request itself is wrong: an unknown name, a bad value, a file that does not validate."""
+
+    exit_code = 2
+
+
+class DataError(FscilError):
+    """Images, archives or lists are missing, damaged or not what the protocol asks for."""
+
+
+class StoreError(FscilError):
+    """Something stored cannot be read or written."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a phrase naming the known names closest to `name`, or all of them if none is close."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(repr(match) for match in close) + "?"
+    return "known: " + (", ".join(names) or "none")

@@ -1,0 +1,140 @@
+"""Metrics, computed on read: pure functions of stored predictions and targets.
+
+Accuracy is always correct / total, top-1, over the joint label space of all classes seen so far;
+fractions in [0, 1].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+NOT_SCORED = -1
+"""Stored in place of a prediction where a test sample's class has not been seen yet."""
+
+
+@dataclass(frozen=True)
+class SessionMetrics:
+    """The metrics of one session; NaN where there is nothing to count.
+
+    Attributes:
+        accuracy: correct / total over the test samples of every class seen.
+        base: the same over base-class samples only (still over the joint label space).
+        new: over samples of all classes that came after the base session.
+        latest: over samples of the classes that came in this session.
+        harmonic: 2·base·new / (base + new).
+        images: number of test samples scored.
+        classes: number of classes seen.
+    """
+
+    accuracy: float
+    base: float
+    new: float
+    latest: float
+    harmonic: float
+    images: int
+    classes: int
+
+
+def accuracy(predictions: np.ndarray, targets: np.ndarray) -> float:
+    """Return correct / total; NaN for no samples. `predictions`, `targets`: (n,) integers."""
+    return float(np.mean(predictions == targets)) if len(targets) else math.nan
+
+
+def harmonic_mean(base: float, new: float) -> float:
+    """Return 2·base·new / (base + new), 0 if both are 0.
+
+    As generalised zero-shot learning defines it (Xian et al., 2017, eq. 4).
+    """
+    if math.isnan(base) or math.isnan(new):
+        return math.nan
+    return 2 * base * new / (base + new) if base + new > 0 else 0.0
+
+
+def session_metrics(
+    predictions: np.ndarray, targets: np.ndarray, classes_seen: Sequence[int]
+) -> list[SessionMetrics]:
+    """Return the metrics of every session.
+
+    Args:
+        predictions: (sessions, n) global class ids; ignored where the target is not seen yet.
+        targets: (n,) global class ids.
+        classes_seen: classes seen after each session; the first entry counts the base classes.
+    """
+    base_classes = classes_seen[0]
+    result = []
+    for session, seen in enumerate(classes_seen):
+        predicted = predictions[session]
+        before = classes_seen[session - 1] if session else 0
+
+        def part(low: int, high: int, predicted: np.ndarray = predicted) -> float:
+            chosen = (targets >= low) & (targets < high)
+            return accuracy(predicted[chosen], targets[chosen])
+
+        base, new = part(0, base_classes), part(base_classes, seen)
+        result.append(
+            SessionMetrics(
+                accuracy=part(0, seen),
+                base=base,
+                new=new,
+                latest=part(before, seen),
+                harmonic=harmonic_mean(base, new),
+                images=int(np.sum(targets < seen)),
+                classes=seen,
+            )
+        )
+    return result
+
+
+def average_accuracy(accuracies: Sequence[float]) -> float:
+    """Return the mean of the session accuracies, base session included.
+
+    Not the last session's accuracy, with which tables sometimes confuse it.
+    """
+    return float(np.mean(accuracies))
+
+
+def performance_drop(accuracies: Sequence[float]) -> float:
+    """Return PD = A_0 − A_T, first minus last session's accuracy (Zhang et al., CEC, 2021)."""
+    return accuracies[0] - accuracies[-1]
+
+
+def performance_retention(accuracies: Sequence[float]) -> float:
+    """Return PR = A_T / A_0, the fraction of the first accuracy that is left (Liu et al., LDC)."""
+    return accuracies[-1] / accuracies[0] if accuracies[0] else math.nan
+
+
+def base_forgetting(sessions: Sequence[SessionMetrics]) -> float:
+    """Return how much base-class accuracy is lost: its best over earlier sessions minus the last.
+
+    The forgetting measure of Chaudhry et al. (2018, eq. 3) for the base classes as one task.
+    """
+    if len(sessions) < 2:
+        return 0.0
+    return max(session.base for session in sessions[:-1]) - sessions[-1].base
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with the half-width of its confidence interval (NaN for a single value)."""
+
+    mean: float
+    half_width: float
+    count: int
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Return the mean and its two-sided Student-t interval's half-width, t·s/√n.
+
+    `s` is the sample standard deviation (n − 1). Values that are all alike have half-width 0.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    if len(data) < 2:
+        return Interval(float(data.mean()) if len(data) else math.nan, math.nan, len(data))
+    t = float(stats.t.ppf((1 + confidence) / 2, len(data) - 1))
+    half = t * float(data.std(ddof=1)) / math.sqrt(len(data))
+    return Interval(float(data.mean()), half, len(data))

@@ -1,0 +1,42 @@
+"""Parameters of plug-ins: frozen dataclasses, typed and checked where a user sets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from fscil_bench.errors import UsageError, nearest
+
+
+@dataclass(frozen=True)
+class NoParams:
+    """For a plug-in that has nothing to set."""
+
+
+def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
+    """Return `schema` filled with `values`; strings (from a command line) are converted.
+
+    Raises:
+        UsageError: an unknown name, answered with the nearest; or a value of the wrong type or
+            outside its range.
+    """
+    known = [field.name for field in fields(schema)]
+    for name in values:
+        if name not in known:
+            raise UsageError(f"{owner} has no parameter {name!r}; {nearest(name, known)}")
+    try:
+        return TypeAdapter(schema).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        where = f"{owner}: {name} = {first['input']!r}" if name else owner
+        raise UsageError(f"{where}: {message}") from error
+
+
+def params_dict(params: Any) -> dict[str, Any]:
+    """Return a parameter dataclass as plain values, for keys, files and tables."""
+    return asdict(params)

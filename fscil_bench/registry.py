@@ -1,0 +1,247 @@
+"""Name -> plug-in: found in the project's folders, in entry points, and in files given by path."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fscil_bench.data import DatasetReader
+from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.method import Method
+from fscil_bench.protocol import Protocol, load_protocol
+from fscil_bench.report import Report
+from fscil_bench.representation import Representation
+
+FOLDERS = ("methods", "protocols", "reports")
+CONTRACTS: Mapping[str, type] = {
+    "method": Method,
+    "representation": Representation,
+    "data set": DatasetReader,
+    "report": Report,
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A registered thing: its kind, its name, the class or protocol itself, and its file."""
+
+    kind: str
+    name: str
+    value: Any
+    file: Path
+    origin: str
+
+    def digest(self) -> str:
+        """Return the digest of the source that decides what the plug-in does.
+
+        A class: its file and the private siblings (`_*.py`) that it imports, however deep.
+        """
+        sources = sorted(_sources(self.file))
+        joined = b"\0".join(path.read_bytes() for path in sources)
+        return hashlib.sha256(joined).hexdigest()[:16]
+
+
+@dataclass
+class Registry:
+    """All plug-ins by kind and name."""
+
+    plugins: dict[str, dict[str, Plugin]] = field(default_factory=dict)
+
+    def add(self, plugin: Plugin) -> None:
+        """Register a plug-in.
+
+        Raises:
+            UsageError: another one of that kind has the name.
+        """
+        known = self.plugins.setdefault(plugin.kind, {})
+        other = known.get(plugin.name)
+        if other is not None and other.file.resolve() != plugin.file.resolve():
+            raise UsageError(
+                f"two plug-ins define the {plugin.kind} {plugin.name!r}: {other.file} "
+                f"({other.origin}) and {plugin.file} ({plugin.origin}); rename one of them"
+            )
+        known[plugin.name] = plugin
+
+    def get(self, kind: str, name: str) -> Plugin:
+        """Return the plug-in of that kind and name.
+
+        Raises:
+            UsageError: there is none; the message names the nearest.
+        """
+        known = self.plugins.get(kind, {})
+        if name not in known:
+            raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}")
+        return known[name]
+
+    def names(self, kind: str) -> list[str]:
+        """Return the sorted names of a kind."""
+        return sorted(self.plugins.get(kind, {}))
+
+    def protocol(self, name: str) -> Protocol:
+        """Return a protocol by name, or from a TOML file given by path.
+
+        Raises:
+            UsageError: no such protocol, or its file does not validate.
+        """
+        if name.endswith(".toml"):
+            return load_protocol(Path(name))
+        value: Protocol = self.get("protocol", name).value
+        return value
+
+    def add_module(self, module: ModuleType, origin: str) -> int:
+        """Register the plug-ins that a module defines; return how many there are."""
+        count = 0
+        for value in vars(module).values():
+            if inspect.isclass(value) and value.__module__ == module.__name__:
+                count += self.add_class(value, origin)
+        return count
+
+    def add_class(self, value: type, origin: str) -> int:
+        """Register a class if it is a complete plug-in; return 1 if it is one."""
+        for kind, contract in CONTRACTS.items():
+            if not issubclass(value, contract) or inspect.isabstract(value):
+                continue
+            name = getattr(value, "name", None)
+            file = Path(inspect.getfile(value))
+            if not isinstance(name, str):
+                raise UsageError(f"{file}: the {kind} {value.__name__} has no `name`; give it one")
+            self.add(Plugin(kind, name, value, file, origin))
+            return 1
+        return 0
+
+    def add_protocols(self, folder: Path, origin: str) -> int:
+        """Register every protocol TOML of a folder; return how many there are."""
+        files = sorted(folder.glob("*.toml"))
+        for file in files:
+            protocol = load_protocol(file)
+            self.add(Plugin("protocol", protocol.name, protocol, file, origin))
+        return len(files)
+
+    def add_file(self, file: Path) -> None:
+        """Register the plug-ins of a Python file given by path.
+
+        Raises:
+            UsageError: the file is missing, cannot be imported, or defines no plug-in.
+        """
+        if not file.is_file():
+            raise UsageError(f"{file}: no such plug-in file")
+        digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]
+        name = f"fscil_bench_plugin_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{digest}"
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise UsageError(f"{file}: a plug-in must be a Python file ending in .py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except FscilError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{file}: cannot be imported: {_describe(error, file)}") from error
+        if self.add_module(module, "file") == 0:
+            raise UsageError(
+                f"{file}: defines no plug-in; a complete subclass of Method, Representation, "
+                "DatasetReader or Report with a `name` is one"
+            )
+
+
+@cache
+def builtin_plugins() -> tuple[Plugin, ...]:
+    """Return the plug-ins of the project's own folders and of installed entry points."""
+    registry = Registry()
+    for folder in FOLDERS:
+        package = importlib.import_module(f"fscil_bench.{folder}")
+        for module in _modules(package):
+            registry.add_module(module, "built in")
+    registry.add_protocols(Path(str(package_folder("protocols"))), "built in")
+    for folder in FOLDERS:
+        for point in entry_points(group=f"fscil_bench.{folder}"):
+            origin = f"package {point.dist.name}" if point.dist else "entry point"
+            try:
+                value = point.load()
+            except Exception as error:
+                raise UsageError(
+                    f"entry point {point.name!r} of {origin} cannot be loaded: {error}"
+                ) from error
+            _add_loaded(registry, value, origin)
+    return tuple(plugin for known in registry.plugins.values() for plugin in known.values())
+
+
+def package_folder(folder: str) -> Path:
+    """Return where one of the plug-in folders lies on disk."""
+    package = importlib.import_module(f"fscil_bench.{folder}")
+    return Path(next(iter(package.__path__)))
+
+
+def load_registry(files: tuple[Path, ...] = ()) -> Registry:
+    """Return a registry of all plug-ins, with those of `files` added.
+
+    Raises:
+        UsageError: a collision, or a file that is no plug-in.
+    """
+    registry = Registry()
+    for plugin in builtin_plugins():
+        registry.add(plugin)
+    for file in files:
+        registry.add_file(file)
+    return registry
+
+
+def _add_loaded(registry: Registry, value: Any, origin: str) -> None:
+    count = 0
+    if inspect.isclass(value):
+        count = registry.add_class(value, origin)
+    elif inspect.ismodule(value):
+        count = registry.add_module(value, origin)
+        for folder in getattr(value, "__path__", ()):
+            count += registry.add_protocols(Path(folder), origin)
+            for module in _modules(value):
+                count += registry.add_module(module, origin)
+    if count == 0:
+        raise UsageError(f"{origin}: its entry point {value!r} brings no plug-in")
+
+
+def _modules(package: ModuleType) -> Iterator[ModuleType]:
+    for info in pkgutil.iter_modules(package.__path__):
+        if not info.name.startswith("_"):
+            yield importlib.import_module(f"{package.__name__}.{info.name}")
+
+
+def _sources(file: Path) -> set[Path]:
+    """Return a file and the sibling modules it imports by one dot, however deep."""
+    found: set[Path] = set()
+    waiting = [file]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        if path.suffix == ".py":
+            names = re.findall(r"^\s*from \.(\w+) import", path.read_text(encoding="utf-8"), re.M)
+            waiting += [s for n in names if (s := path.with_name(f"{n}.py")).is_file()]
+    return found
+
+
+def _describe(error: Exception, file: Path) -> str:
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    trace = error.__traceback__
+    line = None
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename) == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    place = f"line {line}: " if line else ""
+    return f"{place}{type(error).__name__}: {error}"

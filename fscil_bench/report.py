@@ -1,0 +1,65 @@
+"""The report contract: from stored runs to tables and figures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fscil_bench.params import NoParams
+
+if TYPE_CHECKING:
+    from fscil_bench.store import StoredRun
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs a report was asked for; an empty tuple asks for whatever is stored."""
+
+    protocol: str | None = None
+    methods: tuple[str, ...] = ()
+    representations: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """What a report draws from: the selected stored runs, and a folder to write into."""
+
+    selection: Selection
+    runs: Sequence[StoredRun]
+    folder: Path
+
+
+@dataclass(frozen=True)
+class ReportOutput:
+    """What a report made: `text` (Markdown, for the terminal), its files, and what it lacked.
+
+    `missing` holds the commands that would make the runs that the report needs and did not find.
+    """
+
+    text: str
+    files: tuple[Path, ...]
+    missing: tuple[str, ...] = field(default_factory=tuple)
+
+
+class Report(ABC):
+    """A table, figure or study: one file, drawn from stored runs alone."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    Params: ClassVar[type] = NoParams
+
+    def __init__(self, params: Any) -> None:
+        self.params = params
+
+    @abstractmethod
+    def build(self, given: ReportInput) -> ReportOutput:
+        """Write the report's files into `given.folder` and return what to show.
+
+        Raises:
+            FscilError: no run fits; the message gives the command that would make one.
+        """

@@ -1,0 +1,80 @@
+"""The representation contract: what is trained on the base classes, and what comes out of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fscil_bench.params import NoParams
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """One step's images: `images` (b, 3, H, W) augmented and normalised, `labels` (b,).
+
+    `augment` draws another augmented view of the same images; `generator` is the step's own.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    epoch: int
+    augment: Callable[[], torch.Tensor]
+    generator: torch.Generator
+
+
+class Representation(ABC):
+    """A recipe's objective: the head beside the backbone, and the loss that trains both.
+
+    The engine owns the loop (data order, augmentation, schedule, checkpoints), so that two
+    representations differ in what they learn and in nothing else.
+    """
+
+    name: ClassVar[str]
+    Params: ClassVar[type] = NoParams
+    extras: ClassVar[tuple[str, ...]] = ()
+    """Names of the tensors that `extra_tensors` returns."""
+
+    def __init__(self, params: Any) -> None:
+        self.params = params
+
+    @abstractmethod
+    def build_head(self, feature_dim: int, classes: int, generator: torch.Generator) -> nn.Module:
+        """Return whatever is trained beside the backbone, initialised from `generator`."""
+
+    @abstractmethod
+    def loss(self, backbone: nn.Module, head: nn.Module, batch: TrainingBatch) -> torch.Tensor:
+        """Return the scalar training loss of one batch."""
+
+    @abstractmethod
+    def classifier(self, head: nn.Module) -> torch.Tensor:
+        """Return the base classifier's rows (classes, D)."""
+
+    @abstractmethod
+    def scale(self) -> float:
+        """Return the factor on the cosine logits during training."""
+
+    def extra_tensors(self, head: nn.Module) -> dict[str, torch.Tensor]:
+        """Return the named tensors that methods may ask for."""
+        del head
+        return {}
+
+
+@dataclass(frozen=True)
+class TrainedRepresentation:
+    """A backbone as trained, in evaluation mode, with what came out beside it.
+
+    `key` identifies it; `log` is the training record (epochs, seconds, losses, environment).
+    """
+
+    key: str
+    backbone: nn.Module
+    classifier: torch.Tensor
+    scale: float
+    extras: dict[str, torch.Tensor] = field(default_factory=dict)
+    log: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,360 @@
+"""Where results lie and how they are written: the only module that knows paths."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from platformdirs import user_cache_path
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fscil_bench.errors import StoreError
+from fscil_bench.metrics import (
+    SessionMetrics,
+    average_accuracy,
+    base_forgetting,
+    performance_drop,
+    performance_retention,
+    session_metrics,
+)
+from fscil_bench.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+RESULTS_VARIABLE = "FSCIL_BENCH_RESULTS"
+CACHE_VARIABLE = "FSCIL_BENCH_CACHE"
+DATA_VARIABLE = "FSCIL_BENCH_DATA"
+
+
+class SessionRecord(BaseModel):
+    """What one session cost: seconds of learning and scoring, bytes kept afterwards."""
+
+    model_config = ConfigDict(frozen=True)
+
+    index: int
+    classes_seen: int
+    learn_seconds: float
+    score_seconds: float
+    state_bytes: int
+
+
+class RunRecord(BaseModel):
+    """`run.json`: the specification of a finished run and everything measured but predictions.
+
+    Attributes:
+        train_images: (fewest, most) training images of a class in the copy of the data used.
+        test_images: the same for test images.
+        flags: words that a table must show beside the row.
+        pretrain_seconds: what the method learnt from base data alone took, when it was made.
+        peak_memory: bytes of the process at most, when the run ended.
+        representation_log: epochs, seconds, losses and held-out accuracy of base training.
+        notes: what the method has to say of itself (repairs, steps not converged).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    schema_version: int = SCHEMA_VERSION
+    key: str
+    spec: RunSpec
+    class_names: tuple[str, ...]
+    train_images: tuple[int, int]
+    test_images: tuple[int, int]
+    sessions: tuple[SessionRecord, ...]
+    pretrain_seconds: float = 0.0
+    peak_memory: int = 0
+    flags: tuple[str, ...] = ()
+    notes: dict[str, int | float | str] = {}
+    representation_log: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
+    created: str = ""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A finished run as read from disk: the record and where its arrays lie."""
+
+    record: RunRecord
+    folder: Path
+
+    @property
+    def key(self) -> str:
+        """The run's key."""
+        return self.record.key
+
+    @property
+    def spec(self) -> RunSpec:
+        """The run's specification."""
+        return self.record.spec
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        path = self.folder / "predictions.npz"
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in ("predictions", "targets")}
+        except Exception as error:
+            raise StoreError(
+                f"{path}: damaged ({error}); remove the folder {self.folder} and run it again"
+            ) from error
+
+    @property
+    def predictions(self) -> np.ndarray:
+        """Predicted global class ids, int16 (sessions, n); −1 where the class is not seen yet."""
+        return self._arrays["predictions"]
+
+    @property
+    def targets(self) -> np.ndarray:
+        """True global class ids of the test samples, int16 (n,)."""
+        return self._arrays["targets"]
+
+    @cached_property
+    def metrics(self) -> list[SessionMetrics]:
+        """Metrics of every session, computed from the stored predictions."""
+        seen = [session.classes_seen for session in self.record.sessions]
+        return session_metrics(self.predictions, self.targets, seen)
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Accuracy of every session."""
+        return [session.accuracy for session in self.metrics]
+
+    def artifacts(self) -> dict[str, np.ndarray]:
+        """Return the method's named arrays by `session/name`; empty unless they were asked for."""
+        path = self.folder / "artifacts.npz"
+        if not path.exists():
+            return {}
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+
+class Store:
+    """Folders of results (runs, representations, reports) and of caches (images, features).
+
+    Args:
+        results: where finished work is kept; default $FSCIL_BENCH_RESULTS or ./results.
+        cache: what can be made again from the data; default $FSCIL_BENCH_CACHE or the system's
+            cache folder.
+    """
+
+    def __init__(self, results: Path | None = None, cache: Path | None = None) -> None:
+        self.results = results or Path(os.environ.get(RESULTS_VARIABLE, "results"))
+        self.cache = cache or Path(
+            os.environ.get(CACHE_VARIABLE, "") or user_cache_path("fscil-bench")
+        )
+
+    def run_folder(self, spec: RunSpec) -> Path:
+        """Return where the run of `spec` lies or would lie."""
+        return self.results / "runs" / spec.protocol.name / spec.method / spec.key
+
+    def representation_folder(self, key: str) -> Path:
+        """Return the folder of a representation: weights, log, checkpoint."""
+        return self.results / "representations" / key
+
+    def report_folder(self, name: str, protocol: str | None) -> Path:
+        """Return where a report's files are written."""
+        return self.results / "reports" / (protocol or "all") / name
+
+    def cache_folder(self, kind: str, key: str) -> Path:
+        """Return a cache folder by kind (images, features, pretrained) and key."""
+        return self.cache / kind / key
+
+    def find(self, spec: RunSpec) -> StoredRun | None:
+        """Return the finished run of `spec`, or None.
+
+        Raises:
+            StoreError: it is there and damaged.
+        """
+        folder = self.run_folder(spec)
+        return read_run(folder) if (folder / "run.json").exists() else None
+
+    def write(
+        self,
+        record: RunRecord,
+        predictions: np.ndarray,
+        targets: np.ndarray,
+        artifacts: Mapping[str, np.ndarray],
+    ) -> StoredRun:
+        """Write a finished run; `run.json`, which marks it as finished, comes last."""
+        folder = self.run_folder(record.spec)
+        with replaced_folder(folder) as new:
+            np.savez_compressed(
+                new / "predictions.npz",
+                predictions=predictions.astype(np.int16),
+                targets=targets.astype(np.int16),
+            )
+            if artifacts:
+                np.savez_compressed(new / "artifacts.npz", **dict(artifacts))  # type: ignore[arg-type]
+            write_text(new / "run.json", record.model_dump_json(indent=1) + "\n")
+        return StoredRun(record, folder)
+
+    def runs(self) -> tuple[list[StoredRun], list[StoreError]]:
+        """Return all readable runs, oldest first, and what is wrong with the others."""
+        runs: list[StoredRun] = []
+        errors: list[StoreError] = []
+        for path in sorted((self.results / "runs").glob("*/*/[!.]*/run.json")):
+            try:
+                runs.append(read_run(path.parent))
+            except StoreError as error:
+                errors.append(error)
+        return sorted(runs, key=lambda run: run.record.created), errors
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row a run: specification, metrics, cost. Damaged runs are warned of."""
+        runs, errors = self.runs()
+        rows = []
+        for run in runs:
+            try:
+                rows.append(run_row(run))
+            except StoreError as error:
+                errors.append(error)
+        for problem in errors:
+            warnings.warn(str(problem), stacklevel=2)
+        import pandas as pd
+
+        return pd.DataFrame(rows)
+
+
+def run_row(run: StoredRun) -> dict[str, Any]:
+    """Return a run as one flat row: accuracies are fractions, lists hold one value a session."""
+    spec, record, metrics = run.spec, run.record, run.metrics
+    accuracies = run.accuracies
+    return {
+        "key": run.key,
+        "protocol": spec.protocol.name,
+        "method": spec.method,
+        "params": json.dumps(spec.params, sort_keys=True),
+        "representation": spec.representation.name,
+        "representation_seed": spec.representation.seed,
+        "split": spec.split,
+        "seed": spec.seed,
+        "epochs": spec.protocol.recipe.epochs,
+        "backbone": spec.protocol.backbone,
+        "precision": spec.representation.precision,
+        "train_images": record.train_images[1],
+        "last_accuracy": accuracies[-1],
+        "average_accuracy": average_accuracy(accuracies),
+        "performance_drop": performance_drop(accuracies),
+        "performance_retention": performance_retention(accuracies),
+        "base_accuracy": metrics[-1].base,
+        "new_accuracy": metrics[-1].new,
+        "harmonic_mean": metrics[-1].harmonic,
+        "base_forgetting": base_forgetting(metrics),
+        "accuracies": accuracies,
+        "state_bytes": record.sessions[-1].state_bytes,
+        "session_seconds": sum(s.learn_seconds + s.score_seconds for s in record.sessions),
+        "pretrain_seconds": record.pretrain_seconds,
+        "created": record.created,
+        "folder": str(run.folder),
+    }
+
+
+def read_run(folder: Path) -> StoredRun:
+    """Read a run's record.
+
+    Raises:
+        StoreError: it is damaged, of another schema, or not the run that its folder names.
+    """
+    path = folder / "run.json"
+    remedy = f"remove the folder {folder} and run it again"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: damaged, not readable as JSON ({error}); {remedy}") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: has schema version {version!r}, this version of fscil-bench reads "
+            f"{SCHEMA_VERSION}; {remedy}"
+        )
+    try:
+        record = RunRecord.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise StoreError(f"{path}: damaged at {where}: {first['msg']}; {remedy}") from error
+    return StoredRun(record, folder)
+
+
+def now() -> str:
+    """Return the time in UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old or the new one, never a part.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    with replaced_file(path) as new:
+        new.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Give a temporary file beside `path` that takes its place when the block ends well.
+
+    Raises:
+        StoreError: the place cannot be written to.
+    """
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+    new = Path(name)
+    try:
+        with _explained(path):
+            yield new
+            new.chmod(0o644)
+            new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `path` that takes its place when the block ends well.
+
+    Raises:
+        StoreError: the place cannot be written to.
+    """
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        with _explained(path):
+            yield new
+            new.chmod(0o755)
+            if path.exists():
+                old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
+                path.replace(old / path.name)
+                new.replace(path)
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                new.replace(path)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename or path}: cannot be written ({error.strerror or error}); choose "
+            f"another folder with --results / --cache or make room"
+        ) from error

@@ -1,0 +1,1 @@
+"""Methods, one file each, with the representation a method brings beside it."""

@@ -1,0 +1,1 @@
+"""Tables, figures and studies, one file each, drawn from stored runs."""
