@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -135,12 +135,13 @@ def decode_rgb(content: bytes, where: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(content))
-            image.load()
+            file = Image.open(io.BytesIO(content))
+            file.load()
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DataError(f"{where}: cannot be decoded as an image: {error}") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"{where}: refused, its declared size is absurd: {error}") from error
+    image: Image.Image = file
     if image.mode.startswith("I;16") or image.mode == "I":
         image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:

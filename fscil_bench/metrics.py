@@ -135,6 +135,8 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
     data = np.asarray(values, dtype=np.float64)
     if len(data) < 2:
         return Interval(float(data.mean()) if len(data) else math.nan, math.nan, len(data))
+    if data.max() == data.min():
+        return Interval(float(data[0]), 0.0, len(data))
     t = float(stats.t.ppf((1 + confidence) / 2, len(data) - 1))
     half = t * float(data.std(ddof=1)) / math.sqrt(len(data))
     return Interval(float(data.mean()), half, len(data))

@@ -1,4 +1,4 @@
-"""The protocol contract: what is trained on what, in which sessions; and what a method sees of it."""
+"""The protocol contract: what is trained on what, in which sessions; what a method sees of it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Protocol(_Frozen):
         return self.base_classes + self.way * self.sessions
 
     def session_classes(self, session: int) -> tuple[int, ...]:
-        """Return the global ids of the classes that are new in `session` (0 is the base session)."""
+        """Return the global ids of the classes new in `session` (0 is the base session)."""
         if session == 0:
             return tuple(range(self.base_classes))
         start = self.base_classes + self.way * (session - 1)
@@ -254,14 +254,16 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def _first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
     """Return where the first problem is and say what it is and what to do."""
-    first = error.errors()[0]
+    # A misspelt key is also a missing one: naming the misspelling helps more.
+    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     location = tuple(str(part) for part in first["loc"])
     name = ".".join(location)
     if first["type"] == "extra_forbidden":
-        model: type[BaseModel] = Protocol
-        if len(location) > 1:
-            model = {"images": ImageSpec, "recipe": Recipe}.get(location[0], Protocol)
+        parts: dict[str, type[_Frozen]] = {"images": ImageSpec, "recipe": Recipe}
+        model = parts.get(location[0], Protocol) if len(location) > 1 else Protocol
         return location, f"unknown key {name!r}; {nearest(location[-1], model.model_fields)}"
+    if first["type"] == "missing" and isinstance(first["loc"][-1], int):
+        return location, f"{'.'.join(location[:-1])} has too few values"
     if first["type"] == "missing":
         return location[:-1], f"key {name!r} is missing"
     message = first["msg"].removeprefix("Value error, ")

@@ -89,16 +89,16 @@ class Registry:
         """Return the sorted names of a kind."""
         return sorted(self.plugins.get(kind, {}))
 
-    def protocol(self, name: str) -> Protocol:
-        """Return a protocol by name, or from a TOML file given by path.
+    def protocol(self, name: str) -> tuple[Protocol, Path]:
+        """Return a protocol by name, or from a TOML file given by path, with its folder.
 
         Raises:
             UsageError: no such protocol, or its file does not validate.
         """
         if name.endswith(".toml"):
-            return load_protocol(Path(name))
-        value: Protocol = self.get("protocol", name).value
-        return value
+            return load_protocol(Path(name)), Path(name).parent
+        plugin = self.get("protocol", name)
+        return plugin.value, plugin.file.parent
 
     def add_module(self, module: ModuleType, origin: str) -> int:
         """Register the plug-ins that a module defines; return how many there are."""

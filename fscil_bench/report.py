@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fscil_bench.params import NoParams
 
 if TYPE_CHECKING:
+    from fscil_bench.registry import Registry
     from fscil_bench.store import StoredRun
 
 
@@ -27,23 +28,29 @@ class Selection:
 
 @dataclass(frozen=True)
 class ReportInput:
-    """What a report draws from: the selected stored runs, and a folder to write into."""
+    """What a report draws from: all stored runs, what was asked for, a folder to write into.
+
+    `registry` tells the defaults of plug-ins, for labels and commands.
+    """
 
     selection: Selection
     runs: Sequence[StoredRun]
     folder: Path
+    registry: Registry
 
 
 @dataclass(frozen=True)
 class ReportOutput:
     """What a report made: `text` (Markdown, for the terminal), its files, and what it lacked.
 
-    `missing` holds the commands that would make the runs that the report needs and did not find.
+    `missing` holds the commands that would make the runs that the report needs and did not find;
+    `warnings` what could not be read.
     """
 
     text: str
     files: tuple[Path, ...]
-    missing: tuple[str, ...] = field(default_factory=tuple)
+    missing: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Report(ABC):

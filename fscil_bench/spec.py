@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -12,22 +11,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 import fscil_bench
-from fscil_bench.protocol import Protocol
+from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 
 Precision = Literal["fp32", "bf16"]
-_RESULT_MODULES = (
-    "augment",
-    "backbones",
-    "data",
-    "features",
-    "method",
-    "protocol",
-    "representation",
-    "runner",
-    "seeding",
-    "sessions",
-    "training",
-)
+TRAINING_MODULES = ("augment", "backbones", "compute", "seeding", "training")
+"""Engine modules whose code can change a trained representation or its features."""
+RUN_MODULES = (*TRAINING_MODULES, "features", "method", "protocol", "runner", "sessions")
 """Engine modules whose code can change a prediction."""
 
 
@@ -44,8 +33,8 @@ class RepresentationSpec(BaseModel):
     base_classes: int
     backbone: str
     pretraining: str
-    images: dict[str, Any]
-    recipe: dict[str, Any]
+    images: ImageSpec
+    recipe: Recipe
     precision: Precision
     code: str
     engine: str
@@ -63,7 +52,7 @@ class RunSpec(BaseModel):
         split: `canonical` or `seeded`, as resolved.
         shots: digest of the canonical table's rows, or None.
         seed: which shots are drawn (split `seeded`), and the method's own noise.
-        code: digests of the method's and the data-set reader's files.
+        code: digest of the method's file and its private helpers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,9 +62,9 @@ class RunSpec(BaseModel):
     protocol: Protocol
     representation: RepresentationSpec
     split: str
-    shots: str | None = None
+    shots: str | None
     seed: int
-    code: dict[str, str]
+    code: str
     engine: str
 
     @property
@@ -93,9 +82,9 @@ class RunSpec(BaseModel):
 
     @property
     def version(self) -> str:
-        """Identify the code that the run was made with."""
+        """Identify the code, and the table of canonical shots, that the run was made with."""
         rep = self.representation
-        return digest_of([self.code, self.engine, rep.code, rep.engine])
+        return digest_of([self.code, self.engine, self.shots, rep.code, rep.engine])
 
 
 def digest_of(value: Any) -> str:
@@ -105,26 +94,8 @@ def digest_of(value: Any) -> str:
 
 
 @cache
-def engine_digest() -> str:
-    """Return the engine's version with a digest of its modules that can change a prediction."""
+def engine_digest(modules: tuple[str, ...]) -> str:
+    """Return the engine's version with a digest of some of its modules."""
     folder = Path(__file__).parent
-    joined = b"\0".join((folder / f"{name}.py").read_bytes() for name in _RESULT_MODULES)
+    joined = b"\0".join((folder / f"{name}.py").read_bytes() for name in modules)
     return f"{fscil_bench.__version__}+{hashlib.sha256(joined).hexdigest()[:12]}"
-
-
-def command_for(spec: RunSpec, defaults: Mapping[str, Any]) -> str:
-    """Return the command line that makes a run like `spec`.
-
-    `defaults` are the method's default parameters; only what differs from them is written.
-    """
-    words = ["fscil-bench run", f"--method {spec.method}", f"--protocol {spec.protocol.name}"]
-    if spec.representation.name != "cosine":
-        words.append(f"--representation {spec.representation.name}")
-    if spec.split != spec.protocol.split:
-        words.append(f"--split {spec.split}")
-    words.append(f"--seeds {spec.seed}")
-    if spec.representation.seed:
-        words.append(f"--representation-seed {spec.representation.seed}")
-    changed = {name: v for name, v in spec.params.items() if defaults.get(name, v) != v}
-    words += [f"--set {name}={value}" for name, value in changed.items()]
-    return " ".join(words)

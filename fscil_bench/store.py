@@ -101,14 +101,14 @@ class StoredRun:
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        path = self.folder / "predictions.npz"
+        arrays = self._read("predictions.npz")
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in ("predictions", "targets")}
-        except Exception as error:
-            raise StoreError(
-                f"{path}: damaged ({error}); remove the folder {self.folder} and run it again"
-            ) from error
+            predictions, targets = arrays["predictions"], arrays["targets"]
+            if predictions.shape != (len(self.record.sessions), len(targets)):
+                raise ValueError(f"predictions are {predictions.shape}")
+        except (KeyError, ValueError) as error:
+            raise self._damaged("predictions.npz", error) from error
+        return {"predictions": predictions, "targets": targets}
 
     @property
     def predictions(self) -> np.ndarray:
@@ -133,11 +133,22 @@ class StoredRun:
 
     def artifacts(self) -> dict[str, np.ndarray]:
         """Return the method's named arrays by `session/name`; empty unless they were asked for."""
-        path = self.folder / "artifacts.npz"
-        if not path.exists():
+        if not (self.folder / "artifacts.npz").exists():
             return {}
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
+        return self._read("artifacts.npz")
+
+    def _read(self, name: str) -> dict[str, np.ndarray]:
+        try:
+            with np.load(self.folder / name, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except Exception as error:
+            raise self._damaged(name, error) from error
+
+    def _damaged(self, name: str, error: Exception) -> StoreError:
+        return StoreError(
+            f"{self.folder / name}: damaged ({error}); remove the folder {self.folder} and run "
+            "it again"
+        )
 
 
 class Store:
@@ -150,10 +161,21 @@ class Store:
     """
 
     def __init__(self, results: Path | None = None, cache: Path | None = None) -> None:
-        self.results = results or Path(os.environ.get(RESULTS_VARIABLE, "results"))
+        self.results = results or Path(os.environ.get(RESULTS_VARIABLE) or "results")
         self.cache = cache or Path(
             os.environ.get(CACHE_VARIABLE, "") or user_cache_path("fscil-bench")
         )
+
+    def check_writable(self) -> None:
+        """Try to write below both folders, so that no long work ends in vain.
+
+        Raises:
+            StoreError: one of them cannot be written to.
+        """
+        for folder in (self.results, self.cache):
+            with replaced_file(folder / ".writable") as probe:
+                probe.touch()
+            (folder / ".writable").unlink(missing_ok=True)
 
     def run_folder(self, spec: RunSpec) -> Path:
         """Return where the run of `spec` lies or would lie."""
@@ -227,6 +249,16 @@ class Store:
         return pd.DataFrame(rows)
 
 
+def data_roots(given: Path | None = None) -> tuple[Path, ...]:
+    """Return the folders in which data sets are looked for, the given one first.
+
+    Then $FSCIL_BENCH_DATA and ./data.
+    """
+    variable = os.environ.get(DATA_VARIABLE)
+    candidates = [given, Path(variable) if variable else None, Path("data")]
+    return tuple(path for path in candidates if path is not None)
+
+
 def run_row(run: StoredRun) -> dict[str, Any]:
     """Return a run as one flat row: accuracies are fractions, lists hold one value a session."""
     spec, record, metrics = run.spec, run.record, run.metrics
@@ -285,12 +317,16 @@ def read_run(folder: Path) -> StoredRun:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise StoreError(f"{path}: damaged at {where}: {first['msg']}; {remedy}") from error
+    if not folder.name == record.key == record.spec.key:
+        raise StoreError(
+            f"{path}: damaged, its specification does not belong to its folder's key; {remedy}"
+        )
     return StoredRun(record, folder)
 
 
 def now() -> str:
     """Return the time in UTC, ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -341,8 +377,13 @@ def replaced_folder(path: Path) -> Iterator[Path]:
             if path.exists():
                 old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
                 path.replace(old / path.name)
-                new.replace(path)
-                shutil.rmtree(old, ignore_errors=True)
+                try:
+                    new.replace(path)
+                except OSError:
+                    (old / path.name).replace(path)
+                    raise
+                finally:
+                    shutil.rmtree(old, ignore_errors=True)
             else:
                 new.replace(path)
     finally:

@@ -1,0 +1,34 @@
+# Two commands set everything up on a machine with Python 3.11 or 3.12 and make:
+#   make demo    install, run LDC and the baselines on the embedded data set, draw the table
+#   make test    install, pass the tests
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RESULTS ?= results
+
+.PHONY: demo test lint types bench clean
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/fscil-bench run --method ncm,finetune,ldc --protocol glyphs --seeds 0-2 --results $(RESULTS)
+	$(BIN)/fscil-bench report main-table --protocol glyphs --results $(RESULTS)
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/bench_training.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info

@@ -1,0 +1,75 @@
+"""Whole batches of uint8 images, augmented and normalised without a per-image loop.
+
+Images are uint8 (n, H, W, 3); permuted to (n, 3, H, W) that layout is channels-last already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn import functional as F
+
+CROP_PADDING = 4
+"""Pixels of black border around an image before a crop of its own size is drawn (32×32: CEC)."""
+
+
+def augment(
+    images: torch.Tensor, operations: Sequence[str], generator: torch.Generator
+) -> torch.Tensor:
+    """Return the images with the named operations applied, each image by its own draw.
+
+    `crop` pads by 4 pixels and cuts a window of the original size; `flip` mirrors half of the
+    images left to right; `autoaugment_cifar10` and `autoaugment_imagenet` are torchvision's
+    policies (Cubuk et al., 2019). Crop and flip come first and in one gather.
+    """
+    crop, flip = "crop" in operations, "flip" in operations
+    if crop or flip:
+        images = _crop_and_flip(images, crop, flip, generator)
+    for operation in operations:
+        if operation.startswith("autoaugment_"):
+            images = _autoaugment(images, operation.removeprefix("autoaugment_"), generator)
+    return images
+
+
+def normalise(
+    images: torch.Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device
+) -> torch.Tensor:
+    """Return uint8 (n, H, W, 3) as normalised float32 (n, 3, H, W), channels-last, on `device`.
+
+    `mean` and `std` are per channel, of values in [0, 1].
+    """
+    pixels = images.to(device, non_blocking=True).permute(0, 3, 1, 2).float()
+    shift = torch.tensor(mean, device=device).view(1, 3, 1, 1) * 255
+    factor = 1 / (torch.tensor(std, device=device).view(1, 3, 1, 1) * 255)
+    return pixels.sub_(shift).mul_(factor)
+
+
+def _crop_and_flip(
+    images: torch.Tensor, crop: bool, flip: bool, generator: torch.Generator
+) -> torch.Tensor:
+    count, height, width, _ = images.shape
+    rows = torch.arange(height).expand(count, height)
+    columns = torch.arange(width).expand(count, width)
+    if crop:
+        span = 2 * CROP_PADDING + 1
+        offsets = torch.randint(span, (2, count, 1), generator=generator)
+        rows, columns = rows + offsets[0], columns + offsets[1]
+        images = F.pad(images, (0, 0, *[CROP_PADDING] * 4))
+    if flip:
+        mirrored = torch.rand(count, 1, generator=generator) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    samples = torch.arange(count)[:, None, None]
+    return images[samples, rows[:, :, None], columns[:, None, :]]
+
+
+def _autoaugment(images: torch.Tensor, policy: str, generator: torch.Generator) -> torch.Tensor:
+    from torchvision.transforms import v2
+
+    transform = v2.AutoAugment(v2.AutoAugmentPolicy(policy))
+    # torchvision draws from the global generator; it is forked, and seeded from ours.
+    seed = int(torch.randint(2**62, (1,), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        changed = [transform(image) for image in images.permute(0, 3, 1, 2)]
+    return torch.stack(changed).permute(0, 2, 3, 1).contiguous()

@@ -1,0 +1,411 @@
+"""The command line: `fscil-bench run | list | report`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from fscil_bench.errors import FscilError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from fscil_bench.registry import Registry
+    from fscil_bench.store import StoredRun
+    from fscil_bench.workbench import Plan, RunRequest, Workbench
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Few-shot class-incremental learning, measured on equal terms.",
+)
+
+
+class Listable(StrEnum):
+    """What can be listed."""
+
+    methods = "methods"
+    representations = "representations"
+    protocols = "protocols"
+    reports = "reports"
+    runs = "runs"
+
+
+Results = Annotated[
+    Path | None,
+    typer.Option(help="Folder of results. (default: $FSCIL_BENCH_RESULTS or ./results)"),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(help="Folder of caches. (default: $FSCIL_BENCH_CACHE or the system's)"),
+]
+Plugins = Annotated[
+    list[Path], typer.Option("--plugin", help="A Python file that brings plug-ins. Repeatable.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Methods = Annotated[
+    list[str], typer.Option("--method", "-m", help="Methods, comma-separated or repeated.")
+]
+Seeds = Annotated[str, typer.Option("--seeds", "--seed", help="Seeds: 0, 0-9 or 0,2,5-7.")]
+Sets = Annotated[
+    list[str],
+    typer.Option("--set", help="A parameter, name=value or METHOD.name=value. Repeatable."),
+]
+Split = Annotated[
+    str | None,
+    typer.Option(help="canonical (published shots) or seeded. (default: the protocol's)"),
+]
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def _explained(command: _Command) -> _Command:
+    """Turn the errors of a command into one message and an exit code."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except FscilError as error:
+            _complain(error, kwargs["debug"])
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            _say(
+                "interrupted: finished runs and epochs are kept, and the same command goes on "
+                "from there"
+            )
+            raise typer.Exit(130) from None
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:
+            _complain(error, kwargs["debug"])
+            if not kwargs["debug"]:
+                _say("this is a bug, or a plug-in's; --debug shows where it happened")
+            raise typer.Exit(1) from None
+
+    return wrapped  # type: ignore[return-value]
+
+
+@app.command()
+@_explained
+def run(
+    method: Methods,
+    protocol: Annotated[
+        list[str], typer.Option("--protocol", "-p", help="Protocols by name, or TOML files.")
+    ],
+    representation: Annotated[
+        list[str], typer.Option(help="What is trained on the base session.")
+    ] = ["cosine"],  # noqa: B006 - typer reads the default, nothing changes it
+    seeds: Seeds = "0",
+    representation_seed: Annotated[
+        str, typer.Option(help="Seeds of base training, like --seeds.")
+    ] = "0",
+    split: Split = None,
+    settings: Sets = [],  # noqa: B006
+    representation_settings: Annotated[
+        list[str],
+        typer.Option("--set-representation", help="A parameter of the representation."),
+    ] = [],  # noqa: B006
+    epochs: Annotated[
+        int | None, typer.Option(help="Base-training epochs. (default: the recipe's)")
+    ] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder or archive where data sets are looked for first.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    precision: Annotated[
+        str,
+        typer.Option(help="Of base training: auto (bf16 where computed in hardware), fp32, bf16."),
+    ] = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Run again what is stored.")] = False,
+    artifacts: Annotated[
+        bool, typer.Option("--artifacts", help="Store the methods' named arrays too.")
+    ] = False,
+    results: Results = None,
+    cache: Cache = None,
+    plugin: Plugins = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """Train a representation, take methods through all sessions, store what they predict.
+
+    A run that is stored is not run again. Interrupted training resumes.
+    """
+    names = _words(method)
+    if not names:
+        raise UsageError("--method names no method; `fscil-bench list methods` lists them")
+    base = parse_settings(representation_settings)
+    registry = _registry(plugin)
+    changes = _assign_settings(settings, names, registry)
+    from fscil_bench.progress import for_terminal
+    from fscil_bench.store import Store, data_roots
+    from fscil_bench.workbench import RunRequest, Workbench
+
+    bench = Workbench(
+        Store(results, cache),
+        registry,
+        for_terminal(),
+        data_roots(data_root),
+        device,
+        precision,  # type: ignore[arg-type]  # resolve_precision refuses anything else
+    )
+    requests = [
+        RunRequest(
+            method=name,
+            protocol=place,
+            representation=brought,
+            params=changes[name],
+            representation_params=base,
+            seed=seed,
+            representation_seed=base_seed,
+            split=split,
+            overrides={} if epochs is None else {"epochs": epochs},
+        )
+        for place in _words(protocol)
+        for brought in _words(representation)
+        for base_seed in parse_seeds(representation_seed)
+        for name in names
+        for seed in parse_seeds(seeds)
+    ]
+    _run_all(bench, requests, force, artifacts, debug)
+
+
+@app.command(name="list")
+@_explained
+def list_(
+    what: Annotated[Listable, typer.Argument(help="What to list.")],
+    results: Results = None,
+    plugin: Plugins = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """List methods, representations, protocols or reports, or the stored runs."""
+    del debug
+    if what is Listable.runs:
+        _list_runs(results)
+        return
+    registry = _registry(plugin)
+    kind = what.value.removesuffix("s")
+    for name in registry.names(kind):
+        entry = registry.get(kind, name)
+        _print(f"{name:<20} {describe(kind, entry.value)}")
+        params = _describe_params(entry.value)
+        if params:
+            _print(f"{'':<20}   {params}")
+        if entry.origin != "built in":
+            _print(f"{'':<20}   from {entry.file} ({entry.origin})")
+
+
+@app.command()
+@_explained
+def report(
+    name: Annotated[str, typer.Argument(help="The report's name; see `list reports`.")],
+    protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="Protocol.")] = None,
+    method: Methods = [],  # noqa: B006
+    representation: Annotated[list[str], typer.Option(help="Representations.")] = [],  # noqa: B006
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", "--seed", help="Seeds that should be there.")
+    ] = None,
+    split: Split = None,
+    settings: Annotated[
+        list[str], typer.Option("--set", help="A parameter of the report, name=value.")
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Folder of the report's files.")] = None,
+    results: Results = None,
+    plugin: Plugins = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """Draw a table or figure from stored runs; name the runs it lacks."""
+    del debug
+    from fscil_bench.api import make_report
+
+    output = make_report(
+        name,
+        protocol,
+        methods=_words(method),
+        representations=_words(representation),
+        seeds=parse_seeds(seeds) if seeds is not None else (),
+        split=split,
+        params=parse_settings(settings),
+        results=results,
+        folder=out,
+        plugins=plugin,
+    )
+    _print(output.text)
+    for warning in output.warnings:
+        _say(f"warning: {warning}")
+    for file in output.files:
+        _say(f"wrote {file}")
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds of `0`, `0-9` or `0,2,5-7`, each once, in the order given.
+
+    Raises:
+        UsageError: not such a list.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"seeds {text!r}: {part!r} is neither a number nor a range like 0-9")
+        low, high = int(first), int(last or first)
+        if high < low:
+            raise UsageError(f"seeds {text!r}: the range {part!r} runs backwards")
+        seeds += range(low, high + 1)
+    return tuple(dict.fromkeys(seeds))
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, str]:
+    """Return `name=value` settings as a dict.
+
+    Raises:
+        UsageError: a setting has no `=`, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--set {setting!r}: write name=value")
+        if name.strip() in found:
+            raise UsageError(f"--set {name.strip()} is given twice")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _assign_settings(
+    settings: Iterable[str], methods: list[str], registry: Registry
+) -> dict[str, dict[str, str]]:
+    """Give each method its settings: `name=value` to all of them, `METHOD.name=value` to one."""
+    assigned: dict[str, dict[str, str]] = {method: {} for method in methods}
+    for name, value in parse_settings(settings).items():
+        owner, dot, rest = name.rpartition(".")
+        if dot and owner not in assigned:
+            raise UsageError(f"--set {name}: {owner!r} is not run; {nearest(owner, methods)}")
+        for method in [owner] if dot else methods:
+            assigned[method][rest] = value
+    if len(methods) > 1:
+        _check_shared(settings, methods, registry)
+    return assigned
+
+
+def _check_shared(settings: Iterable[str], methods: list[str], registry: Registry) -> None:
+    from dataclasses import fields
+
+    for name in parse_settings(settings):
+        for method in methods if "." not in name else []:
+            schema = registry.get("method", method).value.Params
+            if name not in {field.name for field in fields(schema)}:
+                raise UsageError(
+                    f"--set {name}: method {method!r} has no such parameter; to set it for one "
+                    f"method alone write --set METHOD.{name}=VALUE"
+                )
+
+
+def describe(kind: str, value: Any) -> str:
+    """Return one line on a plug-in: a protocol's shape, or the first line of a docstring."""
+    if kind == "protocol":
+        return (
+            f"{value.title}: {value.base_classes} + {value.sessions} × {value.way} classes, "
+            f"{value.shot}-shot, {value.images.size}×{value.images.size}, {value.backbone}, "
+            f"{value.recipe.epochs} epochs"
+        )
+    return (value.__doc__ or "").strip().partition("\n")[0]
+
+
+def _describe_params(value: Any) -> str:
+    from dataclasses import fields
+
+    schema = getattr(value, "Params", None)
+    if schema is None:
+        return ""
+    return ", ".join(f"{field.name}={field.default}" for field in fields(schema))
+
+
+def _list_runs(results: Path | None) -> None:
+    from fscil_bench.store import Store, run_row
+
+    runs, problems = Store(results).runs()
+    for run_ in runs:
+        row = run_row(run_)
+        _print(
+            f"{row['key']}  {row['created']}  {row['protocol']}  {row['method']} "
+            f"({row['representation']}, {row['split']}, seed {row['seed']}, "
+            f"representation seed {row['representation_seed']})  "
+            f"last {100 * row['last_accuracy']:.2f} %"
+        )
+    for problem in problems:
+        _say(f"warning: {problem}")
+    if not runs:
+        _say(f"no runs in {Store(results).results}")
+
+
+def _run_all(
+    bench: Workbench, requests: list[RunRequest], force: bool, artifacts: bool, debug: bool
+) -> None:
+    """Plan everything first, so that a bad request stops before any work, then run it."""
+    plans: list[Plan] = [bench.plan(request) for request in requests]
+    failures = 0
+    with bench.progress.task("runs", len(plans)) as task:
+        for number, plan in enumerate(plans):
+            title = f"{plan.spec.method} on {plan.spec.protocol.name}, seed {plan.spec.seed}"
+            task.update(number, title)
+            try:
+                bench.progress.say(_summary(bench.run(plan, force, artifacts), title))
+            except Exception as error:
+                # One method's failure must not cost the others their runs.
+                if len(plans) == 1:
+                    raise
+                failures += 1
+                bench.progress.say(title)
+                _complain(error, debug)
+            task.update(number + 1)
+    names = sorted({plan.spec.protocol.name for plan in plans})
+    for name in names:
+        _say(f"table: fscil-bench report main-table --protocol {name}")
+    if failures:
+        raise FscilError(f"{failures} of {len(plans)} runs failed; the others are stored")
+
+
+def _summary(stored: StoredRun, title: str) -> str:
+    last = stored.metrics[-1]
+    return (
+        f"{title}: last session {100 * last.accuracy:.2f} % "
+        f"(base {100 * last.base:.2f}, new {100 * last.new:.2f}) of {last.images} test images in "
+        f"{last.classes} classes  [{stored.folder}]"
+    )
+
+
+def _registry(files: list[Path]) -> Registry:
+    from fscil_bench.registry import load_registry
+
+    return load_registry(tuple(files))
+
+
+def _words(values: Iterable[str]) -> list[str]:
+    words = [word.strip() for value in values for word in value.split(",")]
+    return list(dict.fromkeys(word for word in words if word))
+
+
+def _complain(error: Exception, debug: bool) -> None:
+    if debug:
+        traceback.print_exception(error)
+    kind = "" if isinstance(error, FscilError) else f"{type(error).__name__}: "
+    _say(f"error: {kind}{error}")
+
+
+def _print(text: str) -> None:
+    print(text)  # noqa: T201
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,58 @@
+"""Command lines that make a given run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from fscil_bench.errors import UsageError
+from fscil_bench.params import params_dict
+from fscil_bench.registry import Registry
+from fscil_bench.spec import RunSpec
+
+
+def default_params(registry: Registry, kind: str, name: str) -> dict[str, Any]:
+    """Return a registered plug-in's default parameters as JSON values; {} if it is unknown."""
+    try:
+        plugin = registry.get(kind, name)
+    except UsageError:
+        return {}
+    # Stored parameters have been through JSON, which makes lists of tuples.
+    values: dict[str, Any] = json.loads(json.dumps(params_dict(plugin.value.Params())))
+    return values
+
+
+def command_for(spec: RunSpec, registry: Registry) -> str:
+    """Return the command line that makes a run like `spec`, as far as options can say it.
+
+    A protocol that is not registered is written as the TOML file of its name.
+    """
+    brought, protocol = spec.representation, spec.protocol
+    known = protocol.name in registry.names("protocol")
+    words = ["--method", spec.method, "--protocol", protocol.name + ("" if known else ".toml")]
+    if brought.name != "cosine":
+        words += ["--representation", brought.name]
+    if spec.split != protocol.split:
+        words += ["--split", spec.split]
+    words += ["--seeds", str(spec.seed)]
+    if brought.seed:
+        words += ["--representation-seed", str(brought.seed)]
+    registered = registry.protocol(protocol.name)[0] if known else protocol
+    if registered.recipe.epochs != protocol.recipe.epochs:
+        words += ["--epochs", str(protocol.recipe.epochs)]
+    words += ["--precision", brought.precision]
+    words += _settings("--set", spec.params, default_params(registry, "method", spec.method))
+    defaults = default_params(registry, "representation", brought.name)
+    words += _settings("--set-representation", brought.params, defaults)
+    return f"fscil-bench run {shlex.join(words)}"
+
+
+def _settings(option: str, params: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    words = []
+    for name, value in params.items():
+        if name not in defaults or defaults[name] != value:
+            written = json.dumps(value) if isinstance(value, bool | list | dict) else str(value)
+            words += [option, f"{name}={written}"]
+    return words

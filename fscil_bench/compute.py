@@ -1,0 +1,101 @@
+"""Where and how precisely networks compute: devices, precision, and a record of both."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fscil_bench.errors import UsageError
+from fscil_bench.spec import Precision
+
+PrecisionChoice = Literal["auto", "fp32", "bf16"]
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device: `auto` is a GPU where there is one, else the CPU.
+
+    Raises:
+        UsageError: the name is no device, or the device is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"device {name!r} cannot be used here: {reason}") from error
+    return device
+
+
+def resolve_precision(choice: PrecisionChoice, device: torch.device) -> Precision:
+    """Return the precision of base training: `auto` is bf16 where the hardware computes it.
+
+    Raises:
+        UsageError: an unknown choice.
+    """
+    if choice == "auto":
+        return "bf16" if _computes_bf16(device) else "fp32"
+    if choice not in ("fp32", "bf16"):
+        raise UsageError(f"unknown precision {choice!r}; known: auto, fp32, bf16")
+    return choice
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context in which a forward pass computes at `precision`."""
+    if precision == "bf16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+def _computes_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type != "cpu":
+        return False
+    capabilities = getattr(torch.cpu, "get_capabilities", None)
+    if capabilities is not None:
+        return bool(capabilities().get("avx512_bf16", False))
+    # Before torch 2.10 the same question has only a private answer.
+    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return bool(supported and supported())
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return what a reader needs to judge whether a figure can be expected again."""
+    packages = {"torch": torch.__version__, "numpy": np.__version__}
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "packages": packages,
+    }
+
+
+def peak_memory() -> int:
+    """Return the most bytes this process has had resident so far; 0 where that is not known."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()

@@ -1,0 +1,94 @@
+"""One run: a method taken through every session, its predictions recorded."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fscil_bench.errors import FscilError
+from fscil_bench.method import Method, batches
+from fscil_bench.metrics import NOT_SCORED
+from fscil_bench.progress import Progress
+from fscil_bench.sessions import SessionMaker
+from fscil_bench.store import SessionRecord
+
+QUERY_BATCH = 2000
+"""Test samples scored at once; no score may depend on it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run produced: predictions (sessions, test samples), costs, artifacts, notes."""
+
+    predictions: np.ndarray
+    sessions: tuple[SessionRecord, ...]
+    artifacts: dict[str, np.ndarray]
+    notes: dict[str, int | float | str]
+
+
+def run_sessions(
+    method: Method, maker: SessionMaker, keep_artifacts: bool, progress: Progress
+) -> Outcome:
+    """Let `method` learn every session in turn, and predict all classes seen after each.
+
+    Raises:
+        FscilError: the method returns scores of a wrong shape or that are not finite.
+    """
+    count = maker.protocol.sessions + 1
+    predictions = np.full((count, len(maker.dataset.test)), NOT_SCORED, dtype=np.int64)
+    records = []
+    artifacts: dict[str, np.ndarray] = {}
+    with progress.task(f"{method.name}: sessions", count) as task:
+        for number in range(count):
+            session = maker.session(number)
+            started = time.perf_counter()
+            learn = method.learn_session if number else method.learn_base
+            learn(session)
+            learnt = time.perf_counter()
+            indices = maker.test_indices(number)
+            predictions[number, indices] = predict(method, maker, indices, session.classes_seen)
+            scored = time.perf_counter()
+            records.append(
+                SessionRecord(
+                    index=number,
+                    classes_seen=session.classes_seen,
+                    learn_seconds=learnt - started,
+                    score_seconds=scored - learnt,
+                    state_bytes=method.state_bytes(),
+                )
+            )
+            if keep_artifacts:
+                found = method.artifacts().items()
+                artifacts |= {f"session{number}/{name}": array for name, array in found}
+            task.update(number + 1)
+    return Outcome(predictions, tuple(records), artifacts, method.notes())
+
+
+@torch.no_grad()
+def predict(
+    method: Method, maker: SessionMaker, indices: np.ndarray, classes_seen: int
+) -> np.ndarray:
+    """Return the class with the highest score for each test sample; the lower id wins a tie.
+
+    Raises:
+        FscilError: scores of a wrong shape, or not finite.
+    """
+    predicted = []
+    for part in batches(len(indices), QUERY_BATCH):
+        scores = method.scores(maker.queries(indices[part]))
+        expected = (len(indices[part]), classes_seen)
+        if tuple(scores.shape) != expected:
+            raise FscilError(
+                f"method {method.name!r} returned scores of shape {tuple(scores.shape)}, "
+                f"expected (queries, classes seen) = {expected}"
+            )
+        if not bool(torch.isfinite(scores).all()):
+            raise FscilError(
+                f"method {method.name!r} returned scores that are not finite after "
+                f"{classes_seen} classes"
+            )
+        predicted.append(scores.float().cpu().numpy().argmax(axis=1))
+    return np.concatenate(predicted)

@@ -1,0 +1,231 @@
+"""Which samples belong to which session: shots, held-out slices, and what a method is handed."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fscil_bench.data import Dataset
+from fscil_bench.errors import DataError, UsageError
+from fscil_bench.features import Features
+from fscil_bench.method import Needs
+from fscil_bench.protocol import LabelledSamples, Protocol, Queries, Session
+from fscil_bench.seeding import Randomness
+from fscil_bench.spec import digest_of
+
+SPLITS = ("canonical", "seeded")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Indices into the training half: base samples, held-out base samples, shots by session.
+
+    `shots[t]` holds the indices of session t + 1, class by class.
+    """
+
+    base: np.ndarray
+    heldout: np.ndarray
+    shots: tuple[np.ndarray, ...]
+
+
+def check_dataset(protocol: Protocol, dataset: Dataset) -> None:
+    """Refuse a data set that cannot carry the protocol.
+
+    Raises:
+        DataError: too few classes, a class with fewer than `shot` training images, or a class
+            without test images; class, number and need are named.
+    """
+    used = protocol.classes_used
+    if len(dataset.class_names) < used:
+        raise DataError(
+            f"protocol {protocol.name!r} needs {used} classes, data set {dataset.name!r} has "
+            f"{len(dataset.class_names)}"
+        )
+    train = np.bincount(dataset.train.labels, minlength=used)
+    test = np.bincount(dataset.test.labels, minlength=used)
+    for label in range(used):
+        name = dataset.class_names[label]
+        if train[label] < protocol.shot:
+            raise DataError(
+                f"class {name!r} of data set {dataset.name!r} has {train[label]} training images, "
+                f"protocol {protocol.name!r} needs {protocol.shot} (shot)"
+            )
+        if test[label] == 0:
+            raise DataError(f"class {name!r} of data set {dataset.name!r} has no test images")
+
+
+def hold_out(
+    labels: np.ndarray, base_classes: int, fraction: float, representation_seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split base training samples into (trained on, held out), class by class.
+
+    At least one sample of every class stays on each side when `fraction` is above 0.
+    """
+    trained, heldout = [], []
+    for label in range(base_classes):
+        members = np.flatnonzero(labels == label)
+        random = Randomness(("heldout", representation_seed, label)).numpy()
+        count = min(len(members) - 1, max(1, round(fraction * len(members)))) if fraction else 0
+        chosen = random.permutation(len(members)) < count
+        heldout.append(members[chosen])
+        trained.append(members[~chosen])
+    return np.concatenate(trained), np.concatenate(heldout)
+
+
+def draw_shots(labels: np.ndarray, protocol: Protocol, seed: int) -> tuple[np.ndarray, ...]:
+    """Draw every session's shots for split `seeded`.
+
+    The draw of a class depends on the seed and the class alone, so the shots of a class stay the
+    same when way or order change.
+    """
+    sessions = []
+    for session in range(1, protocol.sessions + 1):
+        chosen = []
+        for label in protocol.session_classes(session):
+            members = np.flatnonzero(labels == label)
+            random = Randomness(("shots", seed, label)).numpy()
+            chosen.append(np.sort(random.choice(members, protocol.shot, replace=False)))
+        sessions.append(np.concatenate(chosen))
+    return tuple(sessions)
+
+
+@dataclass(frozen=True)
+class CanonicalShots:
+    """A published selection: for each session the classes with their samples, as written.
+
+    `rows` are (session, class, sample numbers); `file` is where they were read.
+    """
+
+    file: Path
+    rows: tuple[tuple[int, str, tuple[str, ...]], ...]
+
+    @property
+    def digest(self) -> str:
+        """Identify the selection."""
+        return digest_of([list(map(str, row)) for row in self.rows])
+
+
+def read_canonical(protocol: Protocol, folder: Path) -> CanonicalShots:
+    """Read a protocol's rows from its table of canonical shots.
+
+    The table is CSV with the columns protocol, session, class, samples (numbers separated by
+    spaces).
+
+    Raises:
+        UsageError: the protocol publishes no shots, or the table is malformed (file:line).
+    """
+    if protocol.canonical_shots is None:
+        raise UsageError(
+            f"protocol {protocol.name!r} has no published list of shots; use --split seeded"
+        )
+    path = folder / protocol.canonical_shots
+    rows = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for line, row in enumerate(csv.DictReader(file), start=2):
+                if row.get("protocol") != protocol.name:
+                    continue
+                try:
+                    rows.append((int(row["session"]), row["class"], tuple(row["samples"].split())))
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    raise UsageError(f"{path}:{line}: not session,class,samples: {row}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    if not rows:
+        raise UsageError(f"{path}: has no row for protocol {protocol.name!r}")
+    return CanonicalShots(path, tuple(rows))
+
+
+def canonical_shots(
+    table: CanonicalShots, protocol: Protocol, class_names: Sequence[str], labels: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Return every session's shots from a published table.
+
+    A sample number counts the training images of its class, from 0.
+
+    Raises:
+        UsageError: a class or sample does not exist, or a session lacks shots.
+    """
+    index = {name: label for label, name in enumerate(class_names)}
+    chosen: dict[int, np.ndarray] = {}
+    for _, name, samples in table.rows:
+        members = np.flatnonzero(labels == index.get(name, -1))
+        try:
+            chosen[index[name]] = members[[int(sample) for sample in samples]]
+        except (KeyError, ValueError, IndexError):
+            raise UsageError(
+                f"{table.file}: class {name!r}, samples {' '.join(samples)}: not in the data set"
+            ) from None
+    sessions = []
+    for session in range(1, protocol.sessions + 1):
+        for label in protocol.session_classes(session):
+            have = len(chosen.get(label, ()))
+            if have != protocol.shot:
+                raise UsageError(
+                    f"{table.file}: class {class_names[label]!r} has {have} published shots, "
+                    f"the protocol needs {protocol.shot}"
+                )
+        sessions.append(np.concatenate([chosen[c] for c in protocol.session_classes(session)]))
+    return tuple(sessions)
+
+
+class SessionMaker:
+    """Builds what a method is handed, always as copies: sessions, and queries without labels."""
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        dataset: Dataset,
+        features: Features | None,
+        assignment: Assignment,
+        needs: Needs,
+    ) -> None:
+        self.protocol, self.dataset, self.features = protocol, dataset, features
+        self.assignment, self.needs = assignment, needs
+
+    def session(self, number: int) -> Session:
+        """Return session `number` with its own samples and nothing of any other."""
+        base = number == 0
+        indices = self.assignment.base if base else self.assignment.shots[number - 1]
+        samples = self._samples(indices)
+        heldout = None
+        if base and len(self.assignment.heldout):
+            heldout = self._samples(self.assignment.heldout)
+        return Session(
+            labels=samples.labels,
+            views=samples.views,
+            images=samples.images,
+            index=number,
+            class_ids=self.protocol.session_classes(number),
+            classes_seen=self.protocol.classes_seen(number),
+            heldout=heldout,
+        )
+
+    def queries(self, indices: np.ndarray) -> Queries:
+        """Return test samples by index, without their labels."""
+        views = {}
+        if self.features is not None:
+            views = {view: _copied(self.features.test, indices) for view in self.needs.features}
+        images = _copied(self.dataset.test.images, indices) if self.needs.images else None
+        return Queries(views, images)
+
+    def test_indices(self, number: int) -> np.ndarray:
+        """Return the indices of the test samples of every class seen after session `number`."""
+        return np.flatnonzero(self.dataset.test.labels < self.protocol.classes_seen(number))
+
+    def _samples(self, indices: np.ndarray) -> LabelledSamples:
+        labels = torch.from_numpy(self.dataset.train.labels[indices].copy())
+        views = {}
+        if self.features is not None:
+            views = {view: _copied(self.features.train, indices) for view in self.needs.features}
+        images = _copied(self.dataset.train.images, indices) if self.needs.images else None
+        return LabelledSamples(labels, views, images)
+
+
+def _copied(array: np.ndarray, indices: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.array(array[indices]))

@@ -1,0 +1,276 @@
+"""The conformance suite: what every method and representation must do, checked in seconds.
+
+For the author of a plug-in it is one line in a test: ``check_method(MyMethod)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import nn
+
+from fscil_bench.method import Method, MethodContext, Network
+from fscil_bench.params import parse_params
+from fscil_bench.protocol import LabelledSamples, Queries, Session
+from fscil_bench.representation import Representation, TrainingBatch
+from fscil_bench.seeding import Randomness
+
+DIM = 16
+BASE, WAY, SESSIONS = 6, 2, 2
+BASE_SHOTS, SIZE, SCALE = 20, 8, 16.0
+
+
+class _Backbone(nn.Module):
+    """A network small enough to be trained in a test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, DIM, 3, padding=1)
+        self.bn = nn.BatchNorm2d(DIM)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.relu(self.bn(self.conv(x)))
+        return out.mean(dim=(2, 3))
+
+
+class ToyTask:
+    """A base session and few-shot sessions of clustered, non-negative features and images."""
+
+    def __init__(self, shot: int = 3, queries: int = 24) -> None:
+        self.shot, self.query_count = shot, queries
+        self.classes = BASE + WAY * SESSIONS
+        random = np.random.default_rng(0)
+        self.centres = random.gamma(1.5, 1.0, (self.classes, DIM))
+        self.patterns = random.integers(0, 256, (self.classes, SIZE, SIZE, 3))
+
+    def session(self, number: int) -> Session:
+        """Return session `number`, the same at every call and never the same tensors."""
+        classes = self._classes(number)
+        per_class = BASE_SHOTS if number == 0 else self.shot
+        labels = np.repeat(classes, per_class)
+        features, images = self._draw(labels, seed=number)
+        heldout = None
+        if number == 0:
+            held_features, held_images = self._draw(labels, seed=99)
+            heldout = LabelledSamples(
+                torch.from_numpy(labels.copy()), {"plain": held_features}, held_images
+            )
+        return Session(
+            labels=torch.from_numpy(labels),
+            views={"plain": features},
+            images=images,
+            index=number,
+            class_ids=tuple(int(c) for c in classes),
+            classes_seen=BASE + WAY * number,
+            heldout=heldout,
+        )
+
+    def queries(self) -> Queries:
+        """Return unlabelled samples of all classes."""
+        labels = np.arange(self.query_count) % self.classes
+        features, images = self._draw(labels, seed=1234)
+        return Queries({"plain": features}, images)
+
+    def context(self, method: type[Method], network_seed: int = 0) -> MethodContext:
+        """Return a context as the runner would make it, with an untrained network."""
+        needs = method.needs
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(network_seed)
+            backbone = _Backbone()
+            classifier = torch.randn(BASE, DIM)
+            extras = {name: torch.rand(4, DIM) for name in needs.extras}
+        network = Network(
+            backbone=backbone,
+            classifier=classifier,
+            scale=SCALE,
+            train_pixels=lambda pixels, generator: _pixels(pixels, generator),
+            test_pixels=lambda pixels: _pixels(pixels, None),
+            autocast=nullcontext,
+        )
+        return MethodContext(
+            feature_dim=DIM,
+            random=Randomness(("conformance", method.name)),
+            base_random=Randomness(("conformance base", method.name)),
+            device=torch.device("cpu"),
+            extras=extras,
+            network=network if needs.images else None,
+            final_class_count=self.classes if needs.final_class_count else None,
+        )
+
+    def _classes(self, number: int) -> np.ndarray:
+        start = 0 if number == 0 else BASE + WAY * (number - 1)
+        return np.arange(start, start + (BASE if number == 0 else WAY))
+
+    def _draw(self, labels: np.ndarray, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        random = np.random.default_rng([7, seed])
+        centres = self.centres[labels]
+        features = np.abs(centres + 0.3 * centres * random.standard_normal(centres.shape))
+        noise = random.normal(0, 20, (len(labels), SIZE, SIZE, 3))
+        images = np.clip(self.patterns[labels] + noise, 0, 255).astype(np.uint8)
+        return torch.from_numpy(features.astype(np.float32)), torch.from_numpy(images)
+
+
+def check_method(method: type[Method], params: Mapping[str, Any] | None = None) -> None:
+    """Check a method against its contract, on toy data with 3 shots and with 1.
+
+    It learns from one session's samples alone, cannot need what comes later, returns finite scores
+    of shape (n, classes seen) that depend neither on the order nor on the number of queries scored
+    together, is deterministic without touching the global random state, survives a checkpoint
+    round trip, changes nothing that it is handed, and reports the bytes that it would save.
+
+    Raises:
+        AssertionError: it does not; the message says what.
+    """
+    values = parse_params(f"method {method.name!r}", method.Params, params or {})
+    for shot in (3, 1):
+        task = ToyTask(shot)
+        with _global_state_kept(method.name):
+            scores = _learn_all(task, method, values)
+            again = _learn_all(task, method, values)
+        for number, (first, second) in enumerate(zip(scores, again, strict=True)):
+            assert torch.equal(first, second), f"{method.name}: two runs differ, session {number}"
+        _check_round_trip(task, method, values, scores)
+        _check_queries(task, method, values)
+
+
+def check_representation(
+    representation: type[Representation], params: Mapping[str, Any] | None = None
+) -> None:
+    """Check a representation: its loss is finite and trains backbone and head; extras are named.
+
+    Raises:
+        AssertionError: it does not; the message says what.
+    """
+    name = representation.name
+    values = parse_params(f"representation {name!r}", representation.Params, params or {})
+    made = representation(values)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = _Backbone()
+    head = made.build_head(DIM, BASE, torch.Generator().manual_seed(1))
+    twin = made.build_head(DIM, BASE, torch.Generator().manual_seed(1))
+    for (key, one), two in zip(head.state_dict().items(), twin.state_dict().values(), strict=True):
+        assert torch.equal(one, two), f"{name}: {key} is not drawn from the generator given"
+    session = ToyTask().session(0)
+    assert session.images is not None
+    pixels = _pixels(session.images, None)
+    batch = TrainingBatch(pixels, session.labels, 0, lambda: pixels, torch.Generator())
+    loss = made.loss(backbone, head, batch)
+    assert loss.shape == (), f"{name}: the loss has shape {tuple(loss.shape)}, not ()"
+    assert bool(torch.isfinite(loss)), f"{name}: the loss is not finite"
+    loss.backward()  # type: ignore[no-untyped-call]
+    for part, module in (("backbone", backbone), ("head", head)):
+        moved = [p.grad is not None and bool(p.grad.abs().sum() > 0) for p in module.parameters()]
+        assert any(moved), f"{name}: the loss does not reach the {part}"
+    shape = tuple(made.classifier(head).shape)
+    assert shape == (BASE, DIM), f"{name}: classifier is {shape}, not (classes, D)"
+    assert made.scale() > 0, f"{name}: scale must be positive"
+    brought = tuple(sorted(made.extra_tensors(head)))
+    assert brought == tuple(sorted(representation.extras)), f"{name}: extras are {brought}"
+
+
+def start(task: ToyTask, method: type[Method], params: Any) -> Method:
+    """Return a method that has its pretraining but no session yet."""
+    made = method(params, task.context(method))
+    if method.has_pretraining():
+        made.load_pretrained(made.pretrain(task.session(0), lambda _: None))
+    return made
+
+
+def learn(method: Method, session: Session) -> None:
+    """Let a method learn a session, check that it changed nothing, then spoil what it was handed.
+
+    A method that kept a reference instead of learning is thereby found out.
+    """
+    before = [tensor.clone() for tensor in _tensors(session)]
+    (method.learn_session if session.index else method.learn_base)(session)
+    for old, tensor in zip(before, _tensors(session), strict=True):
+        assert torch.equal(old, tensor), f"{method.name}: changed the samples it was handed"
+        tensor.zero_()
+
+
+def _learn_all(task: ToyTask, method: type[Method], params: Any) -> list[torch.Tensor]:
+    made = start(task, method, params)
+    scores = []
+    for number in range(SESSIONS + 1):
+        session = task.session(number)
+        learn(made, session)
+        found = made.scores(task.queries()).detach().clone()
+        expected = (task.query_count, session.classes_seen)
+        assert tuple(found.shape) == expected, (
+            f"{method.name}: scores have shape {tuple(found.shape)}, not {expected} "
+            f"(queries, classes seen) in session {number}"
+        )
+        assert bool(torch.isfinite(found).all()), f"{method.name}: scores are not finite"
+        scores.append(found)
+    return scores
+
+
+def _check_round_trip(
+    task: ToyTask, method: type[Method], params: Any, scores: list[torch.Tensor]
+) -> None:
+    made = start(task, method, params)
+    for number in range(SESSIONS + 1):
+        learn(made, task.session(number))
+        state = {name: tensor.detach().contiguous() for name, tensor in made.state_dict().items()}
+        saved = load_safetensors(save_safetensors({k: v.clone() for k, v in state.items()}))
+        size = sum(tensor.numel() * tensor.element_size() for tensor in saved.values())
+        assert made.state_bytes() == size, (
+            f"{method.name}: reports {made.state_bytes()} stored bytes, saves {size}"
+        )
+        # A network of other weights shows whether the state holds all that was learnt.
+        made = method(params, task.context(method, network_seed=1))
+        made.load_state_dict(saved)
+        found = made.scores(task.queries())
+        assert torch.equal(found, scores[number]), (
+            f"{method.name}: scores change when its state is saved and loaded, session {number}"
+        )
+
+
+def _check_queries(task: ToyTask, method: type[Method], params: Any) -> None:
+    made = start(task, method, params)
+    learn(made, task.session(0))
+    queries = task.queries()
+    whole = made.scores(queries).detach()
+    order = torch.randperm(len(queries), generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(made.scores(_pick(queries, order)), whole[order], atol=1e-4), (
+        f"{method.name}: the order of the queries changes their scores"
+    )
+    parts = [
+        made.scores(_pick(queries, part)) for part in torch.split(torch.arange(len(queries)), 5)
+    ]
+    assert torch.allclose(torch.cat(parts), whole, atol=1e-4), (
+        f"{method.name}: the number of queries scored together changes their scores"
+    )
+
+
+@contextmanager
+def _global_state_kept(name: str) -> Iterator[None]:
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
+    yield
+    kept = torch.equal(before[0], torch.get_rng_state())
+    kept &= bool(np.array_equal(before[1], np.random.get_state()[1]))  # type: ignore[index]  # noqa: NPY002
+    assert kept, f"{name}: draws from the global random state; use context.random"
+
+
+def _tensors(session: Session) -> list[torch.Tensor]:
+    tensors = [session.labels, *session.views.values()]
+    return tensors if session.images is None else [*tensors, session.images]
+
+
+def _pick(queries: Queries, indices: torch.Tensor) -> Queries:
+    images = None if queries.images is None else queries.images[indices]
+    return Queries({view: x[indices] for view, x in queries.views.items()}, images)
+
+
+def _pixels(images: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    pixels = images.permute(0, 3, 1, 2).float() / 255 - 0.5
+    if generator is not None:
+        pixels = pixels + 0.05 * torch.randn(pixels.shape, generator=generator)
+    return pixels

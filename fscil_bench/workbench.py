@@ -1,0 +1,310 @@
+"""From a request to a stored run: resolves names, shares what can be shared, runs what is new."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fscil_bench.augment import augment, normalise
+from fscil_bench.compute import (
+    PrecisionChoice,
+    autocast,
+    environment,
+    peak_memory,
+    resolve_device,
+    resolve_precision,
+)
+from fscil_bench.data import Dataset, ReadRequest
+from fscil_bench.errors import UsageError
+from fscil_bench.features import Features, check_views, load_features
+from fscil_bench.image_cache import load_dataset
+from fscil_bench.method import Method, MethodContext, Network
+from fscil_bench.params import params_dict, parse_params
+from fscil_bench.progress import Progress
+from fscil_bench.protocol import Protocol
+from fscil_bench.registry import Registry
+from fscil_bench.representation import Representation, TrainedRepresentation
+from fscil_bench.runner import run_sessions
+from fscil_bench.seeding import Randomness
+from fscil_bench.sessions import (
+    SPLITS,
+    Assignment,
+    CanonicalShots,
+    SessionMaker,
+    canonical_shots,
+    check_dataset,
+    draw_shots,
+    hold_out,
+    read_canonical,
+)
+from fscil_bench.spec import (
+    RUN_MODULES,
+    TRAINING_MODULES,
+    RepresentationSpec,
+    RunSpec,
+    digest_of,
+    engine_digest,
+)
+from fscil_bench.store import RunRecord, Store, StoredRun, now
+from fscil_bench.tensorfile import load_tensors, save_tensors
+from fscil_bench.training import BaseTraining, LabelledImages
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run as a user asks for it, before defaults and names are resolved."""
+
+    method: str
+    protocol: str
+    representation: str = "cosine"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    representation_params: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    representation_seed: int = 0
+    split: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request resolved: the specification with the live objects that it names."""
+
+    spec: RunSpec
+    method: type[Method]
+    params: Any
+    representation: Representation
+    dataset: Dataset
+    table: CanonicalShots | None
+
+
+class Workbench:
+    """Plans and executes runs over one store; images, networks and features are shared."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        progress: Progress,
+        data_roots: Sequence[Path] = (),
+        device: str = "auto",
+        precision: PrecisionChoice = "auto",
+    ) -> None:
+        self.store, self.registry, self.progress = store, registry, progress
+        self.data_roots = tuple(data_roots)
+        self.device = resolve_device(device)
+        self.precision = resolve_precision(precision, self.device)
+        self._datasets: dict[str, Dataset] = {}
+        self._trained: dict[str, TrainedRepresentation] = {}
+        self._features: dict[str, Features] = {}
+
+    def plan(self, request: RunRequest) -> Plan:
+        """Resolve a request; reads (and the first time decodes) the data, whose content counts.
+
+        Raises:
+            UsageError: an unknown name, parameter or split.
+            DataError: the data are missing, damaged or too few.
+        """
+        method = self.registry.get("method", request.method)
+        brought = self.registry.get("representation", request.representation)
+        protocol, folder = self.registry.protocol(request.protocol)
+        protocol = protocol.override(**request.overrides)
+        params = parse_params(f"method {method.name!r}", method.value.Params, request.params)
+        brought_params = parse_params(
+            f"representation {brought.name!r}", brought.value.Params, request.representation_params
+        )
+        check_views(f"method {method.name!r}", method.value.needs.features)
+        _check_extras(method.value, brought.value)
+        split, table = _split(request.split or protocol.split, protocol, folder)
+        dataset = self.dataset(protocol)
+        representation = RepresentationSpec(
+            name=brought.name,
+            params=params_dict(brought_params),
+            seed=request.representation_seed,
+            dataset=dataset.name,
+            data_fingerprint=dataset.fingerprint,
+            base_classes=protocol.base_classes,
+            backbone=protocol.backbone,
+            pretraining=protocol.pretraining,
+            images=protocol.images,
+            recipe=protocol.recipe,
+            precision=self.precision,
+            code=brought.digest(),
+            engine=engine_digest(TRAINING_MODULES),
+        )
+        spec = RunSpec(
+            method=method.name,
+            params=params_dict(params),
+            protocol=protocol,
+            representation=representation,
+            split=split,
+            shots=table.digest if table else None,
+            seed=request.seed,
+            code=method.digest(),
+            engine=engine_digest(RUN_MODULES),
+        )
+        return Plan(spec, method.value, params, brought.value(brought_params), dataset, table)
+
+    def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
+        """Return the stored run of a plan, made now if it is not there (or if `force`)."""
+        if not force:
+            found = self.store.find(plan.spec)
+            if found is not None and (not artifacts or found.artifacts()):
+                return found
+        self.store.check_writable()
+        trained = self.trained(plan)
+        features = None if plan.method.needs.images else self.features(plan, trained)
+        maker = SessionMaker(
+            plan.spec.protocol, plan.dataset, features, _assign(plan), plan.method.needs
+        )
+        method = plan.method(plan.params, self._context(plan, trained))
+        pretrain_seconds = self._pretrain(plan, method, maker)
+        outcome = run_sessions(method, maker, artifacts, self.progress)
+        record = RunRecord(
+            key=plan.spec.key,
+            spec=plan.spec,
+            class_names=plan.dataset.class_names[: plan.spec.protocol.classes_used],
+            train_images=_spread(plan.dataset.train.labels, plan.spec.protocol.classes_used),
+            test_images=_spread(plan.dataset.test.labels, plan.spec.protocol.classes_used),
+            sessions=outcome.sessions,
+            pretrain_seconds=pretrain_seconds,
+            peak_memory=peak_memory(),
+            flags=_flags(plan.method),
+            notes=outcome.notes,
+            representation_log=trained.log,
+            environment=environment(self.device),
+            created=now(),
+        )
+        targets = plan.dataset.test.labels
+        return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+
+    def dataset(self, protocol: Protocol) -> Dataset:
+        """Return the protocol's data set, checked against it."""
+        reader = self.registry.get("data set", protocol.dataset)
+        request = ReadRequest(protocol.classes, protocol.images)
+        key = digest_of([reader.name, request.classes, request.images.model_dump()])
+        if key not in self._datasets:
+            self._datasets[key] = load_dataset(
+                reader.value(), reader.digest(), self.data_roots, request, self.store, self.progress
+            )
+        check_dataset(protocol, self._datasets[key])
+        return self._datasets[key]
+
+    def trained(self, plan: Plan) -> TrainedRepresentation:
+        """Return the plan's representation, trained now if it is not stored."""
+        spec = plan.spec.representation
+        if spec.key not in self._trained:
+            assignment = _assign(plan)
+            train = plan.dataset.train
+
+            def part(indices: np.ndarray) -> LabelledImages:
+                return LabelledImages(np.asarray(train.images[indices]), train.labels[indices])
+
+            training = BaseTraining(
+                spec,
+                plan.representation,
+                part(assignment.base),
+                part(assignment.heldout),
+                self.device,
+            )
+            folder = self.store.representation_folder(spec.key)
+            self._trained[spec.key] = training.run(folder, self.progress)
+        return self._trained[spec.key]
+
+    def features(self, plan: Plan, trained: TrainedRepresentation) -> Features:
+        """Return the features of all images, computed now if they are not stored."""
+        if trained.key not in self._features:
+            images = plan.spec.protocol.images
+            self._features[trained.key] = load_features(
+                plan.dataset, trained, images, self.store, self.device, self.progress
+            )
+        return self._features[trained.key]
+
+    def _context(self, plan: Plan, trained: TrainedRepresentation) -> MethodContext:
+        spec, needs = plan.spec, plan.method.needs
+        return MethodContext(
+            feature_dim=trained.classifier.shape[1],
+            random=Randomness(("method", spec.method, spec.split, spec.seed)),
+            base_random=Randomness(("pretrain", spec.method, spec.representation.seed)),
+            device=self.device,
+            extras={name: trained.extras[name].clone() for name in needs.extras},
+            network=self._network(plan, trained) if needs.images else None,
+            final_class_count=spec.protocol.classes_used if needs.final_class_count else None,
+        )
+
+    def _network(self, plan: Plan, trained: TrainedRepresentation) -> Network:
+        images, operations = plan.spec.protocol.images, plan.spec.protocol.recipe.augment
+        mean, std, device, precision = images.mean, images.std, self.device, self.precision
+
+        def train_pixels(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+            return normalise(augment(pixels, operations, generator), mean, std, device)
+
+        def test_pixels(pixels: torch.Tensor) -> torch.Tensor:
+            return normalise(pixels, mean, std, device)
+
+        def at_precision() -> AbstractContextManager[Any]:
+            return autocast(precision, device)
+
+        backbone = copy.deepcopy(trained.backbone).requires_grad_(True)
+        classifier = trained.classifier.clone()
+        return Network(backbone, classifier, trained.scale, train_pixels, test_pixels, at_precision)
+
+    def _pretrain(self, plan: Plan, method: Method, maker: SessionMaker) -> float:
+        """Give the method what it learns from base data alone; return the seconds that took."""
+        if not plan.method.has_pretraining():
+            return 0.0
+        spec = plan.spec
+        params = {name: spec.params[name] for name in plan.method.pretrain_params}
+        key = digest_of([spec.representation.key, spec.method, spec.code, spec.engine, params])
+        path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
+        if not path.exists():
+            started = time.perf_counter()
+            with self.progress.task(f"{method.name}: learning from base data", 1.0) as task:
+                tensors = method.pretrain(maker.session(0), task.update)
+            save_tensors(path, tensors, {"seconds": time.perf_counter() - started})
+        tensors, meta = load_tensors(path)
+        method.load_pretrained(tensors)
+        return float(meta["seconds"])
+
+
+def _assign(plan: Plan) -> Assignment:
+    protocol, labels = plan.spec.protocol, plan.dataset.train.labels
+    base, heldout = hold_out(
+        labels, protocol.base_classes, protocol.recipe.holdout, plan.spec.representation.seed
+    )
+    if plan.table is not None:
+        shots = canonical_shots(plan.table, protocol, plan.dataset.class_names, labels)
+    else:
+        shots = draw_shots(labels, protocol, plan.spec.seed)
+    return Assignment(base, heldout, shots)
+
+
+def _split(name: str, protocol: Protocol, folder: Path) -> tuple[str, CanonicalShots | None]:
+    if name not in SPLITS:
+        raise UsageError(f"unknown split {name!r}; known: {', '.join(SPLITS)}")
+    return name, read_canonical(protocol, folder) if name == "canonical" else None
+
+
+def _check_extras(method: type[Method], representation: type[Representation]) -> None:
+    missing = set(method.needs.extras) - set(representation.extras)
+    if missing:
+        raise UsageError(
+            f"method {method.name!r} needs {', '.join(sorted(missing))} from its representation, "
+            f"which {representation.name!r} does not bring"
+        )
+
+
+def _spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
+    counts = np.bincount(labels, minlength=classes)[:classes]
+    return int(counts.min()), int(counts.max())
+
+
+def _flags(method: type[Method]) -> tuple[str, ...]:
+    return ("knows the final class count",) if method.needs.final_class_count else ()

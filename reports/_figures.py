@@ -1,0 +1,152 @@
+"""The look of figures, and how they are saved: as PNG, as PDF, and as the numbers drawn."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import seaborn
+from matplotlib import style
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from fscil_bench.metrics import Interval
+from fscil_bench.store import replaced_file, write_text
+
+from ._tables import csv_text
+
+COLUMN_WIDTH = 3.3
+"""Inches: one column of a two-column paper."""
+
+STYLE: dict[str, Any] = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.4,
+    "lines.markeredgewidth": 0.9,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 300,
+}
+"""Readable at the printed size; text in the PDF stays text."""
+
+# Nine markers and four dashes share no factor: a grayscale print tells 36 lines apart.
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+_DASHES = ("-", "--", "-.", ":")
+_LEGEND_CHARACTERS = 48
+_TICKS = 11
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line with its points: where each lies, what it is called, its mean and interval."""
+
+    label: str
+    positions: Sequence[float]
+    intervals: Sequence[Interval]
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """Draw and save inside this, so that a user's own matplotlib settings change nothing."""
+    with style.context(["default", STYLE]):
+        yield
+
+
+def new_figure(height: float, width: float = COLUMN_WIDTH) -> Figure:
+    """Return a figure of a size in inches that belongs to no window and no global state."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(
+    figure: Figure, folder: Path, stem: str, drawn: Sequence[Mapping[str, str | int | float]]
+) -> tuple[Path, ...]:
+    """Write `stem`.png, .pdf and .csv, the last with exactly the numbers that are drawn.
+
+    Raises:
+        StoreError: the folder cannot be written to.
+    """
+    # Without the dates the same numbers make the same files.
+    metadata: dict[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}}
+    paths = []
+    for kind, entries in metadata.items():
+        path = folder / f"{stem}.{kind}"
+        with replaced_file(path) as new:
+            figure.savefig(new, format=kind, metadata=entries)
+        paths.append(path)
+    numbers = folder / f"{stem}.csv"
+    write_text(numbers, csv_text(drawn))
+    return (*paths, numbers)
+
+
+def curve_figure(curves: Sequence[Curve], x_label: str, y_label: str) -> Figure:
+    """Return curves with interval bands, and a legend below, in the order given."""
+    labels = [textwrap.fill(curve.label, _LEGEND_CHARACTERS) for curve in curves]
+    columns = 2 if len(labels) > 3 and max(map(len, labels)) <= _LEGEND_CHARACTERS // 2 else 1
+    lines = sum(label.count("\n") + 1 for label in labels)
+    figure = new_figure(height=2.2 + 0.14 * math.ceil(lines / columns))
+    axes = figure.add_subplot()
+    handles = [_draw(axes, curve, index) for index, curve in enumerate(curves)]
+    positions = sorted({x for curve in curves for x in curve.positions})
+    axes.set_xticks(positions[:: math.ceil(len(positions) / _TICKS)])
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    _add_legend(figure, handles, labels, columns)
+    return figure
+
+
+def _draw(axes: Axes, curve: Curve, index: int) -> Artist:
+    palette = seaborn.color_palette("colorblind")
+    color = palette[index % len(palette)]
+    means = [interval.mean for interval in curve.intervals]
+    (line,) = axes.plot(
+        curve.positions,
+        means,
+        color=color,
+        marker=_MARKERS[index % len(_MARKERS)],
+        linestyle=_DASHES[index % len(_DASHES)],
+        markerfacecolor="white",
+    )
+    low = [i.mean - i.half_width for i in curve.intervals]
+    high = [i.mean + i.half_width for i in curve.intervals]
+    axes.fill_between(curve.positions, low, high, color=color, alpha=0.2, linewidth=0)
+    return line
+
+
+def _add_legend(
+    figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int
+) -> None:
+    # Matplotlib drops labels that begin with _ and reads $ as mathematics; names are set as text.
+    numbers = [str(index) for index in range(len(labels))]
+    legend = figure.legend(
+        list(handles),
+        numbers,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        handlelength=3,
+        labelspacing=0.3,
+        columnspacing=1.2,
+    )
+    for text, label in zip(legend.get_texts(), labels, strict=True):
+        text.set_parse_math(False)
+        text.set_text(label)

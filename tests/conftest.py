@@ -1,0 +1,133 @@
+"""What tests share: synthetic finished runs, written through the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fscil_bench.protocol import ImageSpec, Protocol, Recipe
+from fscil_bench.spec import RepresentationSpec, RunSpec
+from fscil_bench.store import RunRecord, SessionRecord, Store, StoredRun
+
+TEST_IMAGES = 10
+PROTOCOL = Protocol(
+    name="toy",
+    title="Toy",
+    dataset="toy",
+    classes=6,
+    base_classes=4,
+    way=1,
+    shot=5,
+    sessions=2,
+    train_images=500,
+    backbone="resnet20",
+    images=ImageSpec(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25)),
+    recipe=Recipe(epochs=100),
+)
+"""Four base classes, then one class in each of two sessions; ten test images a class."""
+
+
+@dataclass(frozen=True)
+class RunFactory:
+    """Makes specifications and finished runs of the toy protocol."""
+
+    store: Store
+
+    def spec(
+        self,
+        method: str = "ncm",
+        seed: int = 0,
+        protocol: Protocol = PROTOCOL,
+        representation: dict[str, Any] | None = None,
+        **changes: Any,
+    ) -> RunSpec:
+        """Return a specification; `representation` and `changes` replace fields."""
+        fields: dict[str, Any] = {
+            "name": "cosine",
+            "params": {},
+            "seed": 0,
+            "data_fingerprint": "f" * 16,
+            "precision": "fp32",
+            "code": "r1",
+            "engine": "e1",
+        }
+        copied = ("dataset", "base_classes", "backbone", "pretraining", "images", "recipe")
+        fields |= {name: getattr(protocol, name) for name in copied} | (representation or {})
+        run: dict[str, Any] = {
+            "method": method,
+            "params": {},
+            "protocol": protocol,
+            "representation": RepresentationSpec(**fields),
+            "split": protocol.split,
+            "shots": None,
+            "seed": seed,
+            "code": "m1",
+            "engine": "e1",
+        }
+        return RunSpec(**(run | changes))
+
+    def write(
+        self,
+        spec: RunSpec,
+        correct: Sequence[tuple[int, int]] = ((36, 0), (34, 6), (30, 10)),
+        **fields: Any,
+    ) -> StoredRun:
+        """Write a finished run; `correct` counts right base and new predictions a session."""
+        targets = np.repeat(np.arange(spec.protocol.classes_used), TEST_IMAGES)
+        predictions = np.stack(
+            [self._predict(spec.protocol, targets, t, *c) for t, c in enumerate(correct)]
+        )
+        record: dict[str, Any] = {
+            "key": spec.key,
+            "spec": spec,
+            "class_names": tuple(f"class {c}" for c in range(spec.protocol.classes_used)),
+            "train_images": (500, 500),
+            "test_images": (TEST_IMAGES, TEST_IMAGES),
+            "sessions": tuple(self._session(spec.protocol, t) for t in range(len(correct))),
+            "created": "2024-01-01T00:00:00+00:00",
+        }
+        return self.store.write(RunRecord(**(record | fields)), predictions, targets, {})
+
+    @staticmethod
+    def _predict(
+        protocol: Protocol, targets: np.ndarray, session: int, base: int, new: int
+    ) -> np.ndarray:
+        seen = protocol.classes_seen(session)
+        first_new = protocol.base_classes * TEST_IMAGES
+        predicted = np.where(targets < seen, (targets + 1) % seen, -1)
+        for start, count in ((0, base), (first_new, new)):
+            predicted[start : start + count] = targets[start : start + count]
+        return predicted
+
+    @staticmethod
+    def _session(protocol: Protocol, session: int) -> SessionRecord:
+        return SessionRecord(
+            index=session,
+            classes_seen=protocol.classes_seen(session),
+            learn_seconds=0.1,
+            score_seconds=0.1,
+            state_bytes=2048 * (session + 1),
+        )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Return an empty store."""
+    return Store(tmp_path / "results", tmp_path / "cache")
+
+
+@pytest.fixture
+def factory(store: Store) -> RunFactory:
+    """Return a maker of runs in the `store` fixture."""
+    return RunFactory(store)
+
+
+@pytest.fixture
+def toy_protocol() -> Protocol:
+    """Return the protocol of the factory's runs."""
+    return PROTOCOL

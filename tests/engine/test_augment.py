@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fscil_bench.augment import CROP_PADDING, augment, normalise
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    values = np.random.default_rng(0).integers(1, 256, (40, 12, 12, 3), dtype=np.uint8)
+    return torch.from_numpy(values)
+
+
+def test_no_operation_changes_nothing(images: torch.Tensor) -> None:
+    assert torch.equal(augment(images, (), generator()), images)
+
+
+def test_a_crop_is_a_window_of_the_padded_image(images: torch.Tensor) -> None:
+    cropped = augment(images, ("crop",), generator())
+    assert cropped.shape == images.shape
+    span = 2 * CROP_PADDING + 1
+    offsets = set()
+    for before, after in zip(images.numpy(), cropped.numpy(), strict=True):
+        padded = np.pad(before, ((CROP_PADDING,) * 2, (CROP_PADDING,) * 2, (0, 0)))
+        found = [
+            (row, column)
+            for row in range(span)
+            for column in range(span)
+            if np.array_equal(padded[row : row + 12, column : column + 12], after)
+        ]
+        assert len(found) == 1
+        offsets.add(found[0])
+    assert len(offsets) > 20, "each image has its own draw"
+
+
+def test_a_flip_mirrors_about_half_of_the_images(images: torch.Tensor) -> None:
+    flipped = augment(images, ("flip",), generator())
+    mirrored = [torch.equal(a.flip(1), b) for a, b in zip(images, flipped, strict=True)]
+    kept = [torch.equal(a, b) for a, b in zip(images, flipped, strict=True)]
+    assert all(m != k for m, k in zip(mirrored, kept, strict=True))
+    assert 8 < sum(mirrored) < 32
+
+
+@pytest.mark.parametrize("policy", ["autoaugment_cifar10", "autoaugment_imagenet"])
+def test_autoaugment_draws_from_our_generator_alone(images: torch.Tensor, policy: str) -> None:
+    before = torch.get_rng_state()
+    one = augment(images, (policy,), generator(1))
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(one, augment(images, (policy,), generator(1)))
+    assert not torch.equal(one, augment(images, (policy,), generator(2)))
+    assert one.shape == images.shape
+    assert one.dtype == torch.uint8
+
+
+def test_the_same_generator_gives_the_same_views(images: torch.Tensor) -> None:
+    operations = ("crop", "flip")
+    assert torch.equal(
+        augment(images, operations, generator(3)), augment(images, operations, generator(3))
+    )
+
+
+def test_normalise_is_torchvisions_to_tensor_and_normalize(images: torch.Tensor) -> None:
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
+    result = normalise(images, mean, std, torch.device("cpu"))
+    expected = images.permute(0, 3, 1, 2).float() / 255
+    expected = (expected - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
+    torch.testing.assert_close(result, expected)
+    assert result.is_contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fscil_bench.commands import command_for, default_params
+from fscil_bench.protocol import Protocol
+from fscil_bench.registry import Plugin, Registry
+
+
+@dataclass(frozen=True)
+class Params:
+    steps: int = 8
+    scale: float = 16.0
+    widths: tuple[int, ...] = (64, 32)
+
+
+class Ldc:
+    Params = Params
+
+
+@pytest.fixture
+def registry(toy_protocol: Protocol) -> Registry:
+    registry = Registry()
+    registry.add(Plugin("method", "ldc", Ldc, Path(__file__), "test"))
+    registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
+    return registry
+
+
+def test_defaults_are_json_values(registry: Registry) -> None:
+    assert default_params(registry, "method", "ldc") == {
+        "steps": 8,
+        "scale": 16.0,
+        "widths": [64, 32],
+    }
+    assert default_params(registry, "method", "unknown") == {}
+
+
+def test_command_of_a_default_run(factory: Any, registry: Registry) -> None:
+    spec = factory.spec("ldc", seed=2, params={"steps": 8, "scale": 16.0, "widths": [64, 32]})
+    assert command_for(spec, registry) == (
+        "fscil-bench run --method ldc --protocol toy --seeds 2 --precision fp32"
+    )
+
+
+def test_command_names_what_differs_from_the_defaults(
+    factory: Any, registry: Registry, toy_protocol: Protocol
+) -> None:
+    spec = factory.spec(
+        "ldc",
+        params={"steps": 3, "scale": 16.0, "widths": [1], "flag": True, "text": "two words"},
+        protocol=toy_protocol.override(epochs=7),
+        split="canonical",
+        representation={"name": "fact", "seed": 1, "params": {"virtual": 5}},
+    )
+    assert command_for(spec, registry) == (
+        "fscil-bench run --method ldc --protocol toy --representation fact --split canonical "
+        "--seeds 0 --representation-seed 1 --epochs 7 --precision fp32 --set steps=3 "
+        "--set 'widths=[1]' --set flag=true --set 'text=two words' "
+        "--set-representation virtual=5"
+    )
+
+
+def test_a_protocol_that_is_not_registered_is_a_file(
+    factory: Any, registry: Registry, toy_protocol: Protocol
+) -> None:
+    protocol = toy_protocol.model_copy(update={"name": "mine"})
+    assert "--protocol mine.toml" in command_for(factory.spec(protocol=protocol), registry)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fscil_bench.data import decode_rgb, to_square
+from fscil_bench.errors import DataError
+from fscil_bench.protocol import ImageSpec
+
+
+def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+def spec(size: int, resize: int | None = None) -> ImageSpec:
+    return ImageSpec(size=size, resize=resize, mean=(0, 0, 0), std=(1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "expected"),
+    [
+        (Image.new("L", (4, 4), 77), "PNG", (77, 77, 77)),
+        (Image.new("RGBA", (4, 4), (10, 20, 30, 255)), "PNG", (10, 20, 30)),
+        (Image.new("CMYK", (4, 4), (0, 0, 0, 255)), "JPEG", (0, 0, 0)),
+        (Image.new("RGB", (4, 4), (200, 100, 50)).convert("P"), "PNG", None),
+        (Image.fromarray(np.full((4, 4), 0x8000, np.uint16)), "PNG", (128, 128, 128)),
+        (Image.new("1", (4, 4), 1), "PNG", (255, 255, 255)),
+        (Image.new("LA", (4, 4), (90, 255)), "PNG", (90, 90, 90)),
+    ],
+    ids=["gray", "alpha", "cmyk", "palette", "16 bit", "bilevel", "gray alpha"],
+)
+def test_every_mode_becomes_rgb(
+    image: Image.Image, kind: str, expected: tuple[int, int, int] | None
+) -> None:
+    decoded = decode_rgb(encoded(image, kind), "a/b.png")
+    assert decoded.mode == "RGB"
+    assert decoded.size == (4, 4)
+    if expected is not None:
+        assert np.abs(np.array(decoded.getpixel((1, 1))).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "empty"),
+        (b"<html>", "cannot be decoded"),
+        (encoded(Image.new("RGB", (40, 40)))[:60], "cannot be decoded"),
+        (encoded(Image.effect_noise((64, 64), 50).convert("RGB"), "JPEG")[:700], "cannot be"),
+    ],
+    ids=["empty", "a web page", "truncated PNG", "truncated JPEG"],
+)
+def test_a_broken_image_is_named_by_its_path(content: bytes, reason: str) -> None:
+    with pytest.raises(DataError, match=f"folder/broken.jpg: .*{reason}"):
+        decode_rgb(content, "folder/broken.jpg")
+
+
+def test_the_central_square_of_the_resized_image_is_cut_out() -> None:
+    pixels = np.zeros((10, 20, 3), np.uint8)
+    pixels[:, 5:15] = 255
+    square = to_square(Image.fromarray(pixels), spec(10))
+    assert square.shape == (10, 10, 3)
+    assert (square == 255).all(), "columns 5 to 14 are the centre"
+
+
+@pytest.mark.parametrize("size", [(64, 64), (100, 37), (37, 100), (500, 375), (33, 1000)])
+def test_any_shape_becomes_a_square(size: tuple[int, int]) -> None:
+    assert to_square(Image.new("RGB", size), spec(28, 32)).shape == (28, 28, 3)
+
+
+def test_resizing_is_torchvisions() -> None:
+    from torchvision import transforms
+
+    image = Image.effect_noise((50, 40), 60).convert("RGB")
+    expected = transforms.Compose([transforms.Resize(32), transforms.CenterCrop(28)])(image)
+    assert np.array_equal(to_square(image, spec(28, 32)), np.asarray(expected))

@@ -1,0 +1,19 @@
+"""Importing the package and asking for help must stay cheap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_neither_the_package_nor_help_imports_torch() -> None:
+    code = (
+        "import sys, fscil_bench\n"
+        "from typer.testing import CliRunner\n"
+        "from fscil_bench.cli import app\n"
+        "result = CliRunner().invoke(app, ['run', '--help'])\n"
+        "assert result.exit_code == 0, result.output\n"
+        "assert not {'torch', 'pandas', 'matplotlib'} & set(sys.modules), 'a heavy import'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

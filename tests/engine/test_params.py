@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+from fscil_bench.errors import UsageError
+from fscil_bench.params import params_dict, parse_params
+
+
+@dataclass(frozen=True)
+class Params:
+    steps: Annotated[int, Field(ge=0)] = 1
+    rate: float = 0.1
+    space: Literal["raw", "tukey"] = "raw"
+    flag: bool = False
+
+
+def test_strings_are_typed_by_the_fields() -> None:
+    params = parse_params("x", Params, {"steps": "3", "rate": "1e-2", "flag": "true"})
+    assert params == Params(steps=3, rate=0.01, flag=True)
+    assert params_dict(params) == {"steps": 3, "rate": 0.01, "space": "raw", "flag": True}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"step": "3"}, r"no parameter 'step'; did you mean 'steps'"),
+        ({"steps": "many"}, r"steps = 'many'"),
+        ({"steps": "-1"}, r"steps = '-1'"),
+        ({"space": "cooked"}, r"space = 'cooked'.*'raw' or 'tukey'"),
+        ({"steps": "1.5"}, r"steps = '1.5'"),
+    ],
+)
+def test_a_bad_value_is_named(values: dict[str, str], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        parse_params("method 'x'", Params, values)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fscil_bench.data import Dataset, ImageArray
+from fscil_bench.errors import DataError, UsageError
+from fscil_bench.protocol import Protocol, load_protocol
+from fscil_bench.sessions import (
+    canonical_shots,
+    check_dataset,
+    draw_shots,
+    hold_out,
+    read_canonical,
+)
+
+TOY = Path(__file__).parents[1] / "toy"
+
+
+@pytest.fixture
+def protocol() -> Protocol:
+    return load_protocol(TOY / "toy.toml")
+
+
+@pytest.fixture
+def labels() -> np.ndarray:
+    return np.random.default_rng(0).permutation(np.repeat(np.arange(10), 12))
+
+
+def dataset(labels: np.ndarray, test_labels: np.ndarray) -> Dataset:
+    def half(values: np.ndarray) -> ImageArray:
+        images = np.zeros((len(values), 16, 16, 3), np.uint8)
+        return ImageArray(images, values, tuple(map(str, range(len(values)))))
+
+    names = tuple(f"toy {c}" for c in range(10))
+    return Dataset("toy", names, half(labels), half(test_labels), "f")
+
+
+def test_seeded_shots_are_of_the_right_classes_and_number(
+    protocol: Protocol, labels: np.ndarray
+) -> None:
+    shots = draw_shots(labels, protocol, seed=0)
+    assert [sorted(labels[indices]) for indices in shots] == [
+        [4] * 3 + [5] * 3,
+        [6] * 3 + [7] * 3,
+        [8] * 3 + [9] * 3,
+    ]
+    everything = np.concatenate(shots)
+    assert len(set(everything)) == len(everything)
+
+
+def test_the_seed_moves_the_shots(protocol: Protocol, labels: np.ndarray) -> None:
+    one, same, other = (np.concatenate(draw_shots(labels, protocol, s)) for s in (0, 0, 1))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_a_class_keeps_its_shots_when_the_way_changes(
+    protocol: Protocol, labels: np.ndarray
+) -> None:
+    wide = protocol.override(way=3, sessions=2)
+    one = np.concatenate(draw_shots(labels, protocol, 0))
+    other = np.concatenate(draw_shots(labels, wide, 0))
+    assert np.array_equal(one, other)
+
+
+def test_held_out_samples_are_apart_and_of_every_base_class(labels: np.ndarray) -> None:
+    trained, heldout = hold_out(labels, 4, 0.25, representation_seed=0)
+    assert np.array_equal(np.bincount(labels[heldout], minlength=10), [3] * 4 + [0] * 6)
+    assert np.array_equal(np.bincount(labels[trained], minlength=10), [9] * 4 + [0] * 6)
+    assert not set(trained) & set(heldout)
+    everything, nothing = hold_out(labels, 4, 0.0, representation_seed=0)
+    assert len(everything) == 48
+    assert len(nothing) == 0
+
+
+def test_canonical_shots_are_the_published_ones(protocol: Protocol, labels: np.ndarray) -> None:
+    table = read_canonical(protocol, TOY)
+    names = [f"toy {c}" for c in range(10)]
+    shots = canonical_shots(table, protocol, names, labels)
+    members = np.flatnonzero(labels == 6)
+    assert np.array_equal(shots[1][:3], members[[11, 10, 9]]), "in the published order"
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("toy,1,toy 4,0 1 99", "not in the data set"),
+        ("toy,1,toy four,0 1 2", "'toy four'.*not in the data set"),
+        ("toy,1,toy 4,0 1", "has 2 published shots, the protocol needs 3"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(
+    protocol: Protocol, labels: np.ndarray, tmp_path: Path, row: str, expected: str
+) -> None:
+    text = (TOY / "toy_shots.csv").read_text().replace("toy,1,toy 4,0 1 2", row)
+    (tmp_path / "toy_shots.csv").write_text(text)
+    with pytest.raises(UsageError, match=expected):
+        canonical_shots(
+            read_canonical(protocol, tmp_path), protocol, [f"toy {c}" for c in range(10)], labels
+        )
+
+
+def test_a_malformed_row_is_named_by_its_line(protocol: Protocol, tmp_path: Path) -> None:
+    (tmp_path / "toy_shots.csv").write_text("protocol,session,class,samples\ntoy,one,toy 4,0\n")
+    with pytest.raises(UsageError, match=r"toy_shots.csv:2"):
+        read_canonical(protocol, tmp_path)
+
+
+def test_a_protocol_without_a_list_says_so(protocol: Protocol) -> None:
+    with pytest.raises(UsageError, match="no published list of shots; use --split seeded"):
+        read_canonical(protocol.override(canonical_shots=None), TOY)
+
+
+def test_a_class_with_too_few_images_is_named(protocol: Protocol, labels: np.ndarray) -> None:
+    few = labels[(labels != 7) | (np.cumsum(labels == 7) <= 2)]
+    with pytest.raises(DataError, match=r"'toy 7'.* has 2 training images.* needs 3"):
+        check_dataset(protocol, dataset(few, np.arange(10)))
+
+
+def test_a_class_without_test_images_is_named(protocol: Protocol, labels: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"'toy 9'.*no test images"):
+        check_dataset(protocol, dataset(labels, np.arange(9)))

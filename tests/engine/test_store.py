@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fscil_bench.store
+from fscil_bench.errors import StoreError
+from fscil_bench.store import (
+    SCHEMA_VERSION,
+    Store,
+    StoredRun,
+    read_run,
+    replaced_file,
+    replaced_folder,
+    write_text,
+)
+
+
+@pytest.fixture
+def stored(factory: Any) -> StoredRun:
+    run: StoredRun = factory.write(factory.spec())
+    return run
+
+
+def entries(folder: Path) -> list[str]:
+    """Return all names in a folder, hidden ones included."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def edit(run: StoredRun, **changes: Any) -> None:
+    """Change fields of a stored run.json."""
+    path = run.folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+
+
+def test_what_was_written_is_read_back(store: Store, stored: StoredRun) -> None:
+    found = store.find(stored.spec)
+
+    assert found is not None
+    assert found.record == stored.record
+    assert found.predictions.dtype == np.int16
+    assert found.predictions.shape == (3, 60)
+    assert found.targets.shape == (60,)
+    assert found.accuracies == pytest.approx([36 / 40, 40 / 50, 40 / 60])
+    assert (found.metrics[-1].base, found.metrics[-1].new) == (0.75, 0.5)
+    assert found.artifacts() == {}
+
+
+def test_a_run_has_a_folder_by_protocol_method_and_key(store: Store, stored: StoredRun) -> None:
+    assert stored.folder == store.results / "runs" / "toy" / "ncm" / stored.key
+    assert entries(stored.folder) == ["predictions.npz", "run.json"]
+
+
+def test_artifacts_are_read_back(store: Store, stored: StoredRun) -> None:
+    arrays = {"session1/loss": np.arange(3.0)}
+
+    run = store.write(stored.record, stored.predictions, stored.targets, arrays)
+
+    assert list(run.artifacts()) == ["session1/loss"]
+    np.testing.assert_array_equal(run.artifacts()["session1/loss"], np.arange(3.0))
+
+
+def test_what_was_never_written_is_not_found(factory: Any, store: Store) -> None:
+    assert store.find(factory.spec()) is None
+    assert store.runs() == ([], [])
+    assert store.frame().empty
+
+
+def test_the_mark_of_a_finished_run_is_written_last(
+    factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before: list[list[str]] = []
+
+    def write_and_look(path: Path, text: str) -> None:
+        before.append(entries(path.parent))
+        write_text(path, text)
+
+    monkeypatch.setattr(fscil_bench.store, "write_text", write_and_look)
+    factory.write(factory.spec())
+
+    assert before == [["predictions.npz"]]
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left"), KeyboardInterrupt()])
+def test_a_failing_write_leaves_nothing(
+    factory: Any, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    spec = factory.spec()
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(fscil_bench.store, "write_text", fail)
+    with pytest.raises((StoreError, KeyboardInterrupt)):
+        factory.write(spec)
+
+    folder = factory.store.run_folder(spec)
+    assert not folder.exists()
+    assert entries(folder.parent) == []
+
+
+def test_a_failing_write_keeps_the_old_run(
+    factory: Any, stored: StoredRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fscil_bench.store, "write_text", fail)
+    with pytest.raises(StoreError, match="No space left on device"):
+        factory.write(stored.spec, [(0, 0)] * 3)
+
+    assert read_run(stored.folder).accuracies == stored.accuracies
+    assert entries(stored.folder.parent) == [stored.key]
+
+
+def test_a_repeated_run_takes_the_place_of_the_old(factory: Any, stored: StoredRun) -> None:
+    factory.write(stored.spec, [(40, 0), (40, 10), (40, 20)])
+
+    assert read_run(stored.folder).accuracies == [1.0, 1.0, 1.0]
+    assert entries(stored.folder.parent) == [stored.key]
+
+
+def test_a_failing_exchange_of_folders_keeps_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "run"
+    target.mkdir()
+    (target / "old").touch()
+    replace = Path.replace
+
+    def fail_on_target(self: Path, other: Path) -> Path:
+        if Path(other) == target and not (self / "old").exists():
+            raise OSError(5, "Input/output error")
+        return replace(self, other)
+
+    monkeypatch.setattr(Path, "replace", fail_on_target)
+    with pytest.raises(StoreError), replaced_folder(target) as new:
+        (new / "new").touch()
+
+    assert entries(target) == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"schema_version": 1, ', "not readable as JSON"),
+        ("", "not readable as JSON"),
+        ("[]", "schema version None"),
+        ("{}", "schema version None"),
+        (f'{{"schema_version": {SCHEMA_VERSION}}}', "damaged at key"),
+    ],
+)
+def test_a_damaged_record_is_named_with_a_remedy(
+    stored: StoredRun, text: str, problem: str
+) -> None:
+    (stored.folder / "run.json").write_text(text, "utf-8")
+
+    with pytest.raises(StoreError) as caught:
+        read_run(stored.folder)
+
+    message = str(caught.value)
+    assert str(stored.folder / "run.json") in message
+    assert problem in message
+    assert f"remove the folder {stored.folder} and run it again" in message
+
+
+def test_a_record_that_is_no_text_is_damaged(stored: StoredRun) -> None:
+    (stored.folder / "run.json").write_bytes(b"\xff\xfe\x00")
+
+    with pytest.raises(StoreError, match="damaged"):
+        read_run(stored.folder)
+
+
+def test_another_schema_version_is_not_guessed_at(store: Store, stored: StoredRun) -> None:
+    edit(stored, schema_version=SCHEMA_VERSION + 1)
+
+    with pytest.raises(StoreError, match=rf"schema version {SCHEMA_VERSION + 1}.*remove"):
+        store.find(stored.spec)
+
+
+def test_a_run_in_the_folder_of_another_is_refused(stored: StoredRun) -> None:
+    other = stored.folder.with_name("0" * 16)
+    shutil.copytree(stored.folder, other)
+
+    with pytest.raises(StoreError, match="0" * 16):
+        read_run(other)
+
+
+@pytest.mark.parametrize("keep", [0, 100])
+def test_truncated_predictions_are_named_with_a_remedy(stored: StoredRun, keep: int) -> None:
+    path = stored.folder / "predictions.npz"
+    path.write_bytes(path.read_bytes()[:keep])
+
+    with pytest.raises(StoreError) as caught:
+        _ = read_run(stored.folder).metrics
+
+    assert str(path) in str(caught.value)
+    assert "remove the folder" in str(caught.value)
+
+
+def test_missing_predictions_are_damage(stored: StoredRun) -> None:
+    (stored.folder / "predictions.npz").unlink()
+
+    with pytest.raises(StoreError, match=r"predictions\.npz: damaged"):
+        _ = read_run(stored.folder).predictions
+
+
+def test_predictions_of_another_shape_are_damage(stored: StoredRun) -> None:
+    np.savez(
+        stored.folder / "predictions.npz",
+        predictions=stored.predictions[:1],
+        targets=stored.targets,
+    )
+
+    with pytest.raises(StoreError, match="predictions"):
+        _ = read_run(stored.folder).metrics
+
+
+def test_truncated_artifacts_are_named_with_a_remedy(store: Store, stored: StoredRun) -> None:
+    run = store.write(stored.record, stored.predictions, stored.targets, {"a": np.ones(9)})
+    path = run.folder / "artifacts.npz"
+    path.write_bytes(path.read_bytes()[:50])
+
+    with pytest.raises(StoreError, match=r"artifacts\.npz"):
+        run.artifacts()
+
+
+def test_runs_are_sorted_by_time_and_damaged_ones_reported(factory: Any, store: Store) -> None:
+    late = factory.write(factory.spec(seed=0), created="2024-03-01T00:00:00+00:00")
+    early = factory.write(factory.spec(seed=1), created="2024-02-01T00:00:00+00:00")
+    damaged = factory.write(factory.spec("ldc"))
+    (damaged.folder / "run.json").write_text("{", "utf-8")
+
+    runs, problems = store.runs()
+
+    assert [run.key for run in runs] == [early.key, late.key]
+    assert len(problems) == 1
+    assert str(damaged.folder) in str(problems[0])
+
+
+def test_leftovers_of_interrupted_writes_are_ignored(store: Store, stored: StoredRun) -> None:
+    shutil.copytree(stored.folder, stored.folder.with_name(f".{stored.key}.abc123"))
+    (stored.folder.with_name("unfinished")).mkdir()
+
+    runs, problems = store.runs()
+
+    assert [run.key for run in runs] == [stored.key]
+    assert problems == []
+
+
+def test_a_folder_without_the_mark_is_no_run(store: Store, stored: StoredRun) -> None:
+    (stored.folder / "run.json").unlink()
+
+    assert store.find(stored.spec) is None
+
+
+def test_frame_has_a_row_a_run_and_warns_of_damage(factory: Any, store: Store) -> None:
+    factory.write(factory.spec(seed=1, params={"steps": 3}))
+    truncated = factory.write(factory.spec(seed=2))
+    (truncated.folder / "predictions.npz").write_bytes(b"PK")
+
+    with pytest.warns(UserWarning, match=r"predictions\.npz: damaged"):
+        frame = store.frame()
+
+    assert len(frame) == 1
+    row = frame.iloc[0]
+    assert (row["method"], row["seed"], row["params"]) == ("ncm", 1, '{"steps": 3}')
+    assert row["accuracies"] == pytest.approx([0.9, 0.8, 2 / 3])
+    assert row["average_accuracy"] == pytest.approx((0.9 + 0.8 + 2 / 3) / 3)
+    assert row["performance_drop"] == pytest.approx(0.9 - 2 / 3)
+    assert row["harmonic_mean"] == pytest.approx(0.6)
+    assert row["state_bytes"] == 3 * 2048
+
+
+def test_a_place_that_cannot_be_written_is_named(factory: Any, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    spec = factory.spec()
+    there = type(factory)(Store(blocked))
+
+    with pytest.raises(StoreError, match=r"file.*cannot be written.*choose another folder"):
+        there.write(spec)
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+
+    with pytest.raises(StoreError, match=r"closed.*cannot be written"):
+        write_text(folder / "a.txt", "a")
+
+
+def test_replaced_file_keeps_the_old_text_when_the_block_fails(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+
+    with pytest.raises(RuntimeError), replaced_file(path) as new:
+        new.write_text("half of the n")
+        raise RuntimeError
+
+    assert path.read_text() == "old"
+    assert entries(tmp_path) == ["a.txt"]
+
+
+def test_write_text_makes_folders_and_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "a.txt"
+
+    write_text(path, "old ±")
+    write_text(path, "new ±")
+
+    assert path.read_text("utf-8") == "new ±"
+    assert entries(path.parent) == ["a.txt"]
+
+
+def test_folders_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSCIL_BENCH_RESULTS", str(tmp_path / "r"))
+    monkeypatch.setenv("FSCIL_BENCH_CACHE", str(tmp_path / "c"))
+
+    store = Store()
+
+    assert (store.results, store.cache) == (tmp_path / "r", tmp_path / "c")
+    assert Store(tmp_path / "x").results == tmp_path / "x"
+
+
+def test_an_empty_variable_is_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSCIL_BENCH_RESULTS", "")
+
+    assert Store().results == Path("results")

@@ -1,0 +1,138 @@
+"""The whole path on toy images: plan, train, features, sessions, store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fscil_bench as fb
+from fscil_bench.errors import UsageError
+from fscil_bench.progress import Silent
+from fscil_bench.registry import load_registry
+from fscil_bench.store import Store
+from fscil_bench.workbench import RunRequest, Workbench
+
+TOY = Path(__file__).parents[1] / "toy"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workbench")
+
+
+def run(folder: Path, method: str = "ncm", **options: Any) -> fb.StoredRun:
+    settings: dict[str, Any] = {
+        "protocol": str(TOY / "toy.toml"),
+        "plugins": [TOY / "toy_reader.py"],
+        "results": folder / "results",
+        "cache": folder / "cache",
+        "precision": "fp32",
+        **options,
+    }
+    return fb.run(method, **settings)
+
+
+def test_a_run_stores_predictions_of_the_classes_seen(folder: Path) -> None:
+    stored = run(folder)
+    assert stored.predictions.shape == (4, 50)
+    assert np.array_equal(np.bincount(stored.targets), [5] * 10)
+    for session, seen in enumerate((4, 6, 8, 10)):
+        scored = stored.targets < seen
+        assert (stored.predictions[session, ~scored] == -1).all()
+        assert stored.predictions[session, scored].max() < seen
+    assert [s.state_bytes for s in stored.record.sessions] == [4 * 64 * c for c in (4, 6, 8, 10)]
+    assert stored.accuracies[-1] > 0.9, "the patterns are easy"
+    assert stored.record.train_images == (12, 12)
+
+
+def test_what_is_stored_is_readable_with_numpy_and_pandas_alone(folder: Path) -> None:
+    import json
+
+    stored = run(folder)
+    record = json.loads((stored.folder / "run.json").read_text())
+    arrays = np.load(stored.folder / "predictions.npz", allow_pickle=False)
+    correct = arrays["predictions"][-1] == arrays["targets"]
+    assert correct.mean() == stored.accuracies[-1]
+    assert record["spec"]["protocol"]["way"] == 2
+    frame = fb.load_runs(folder / "results")
+    assert frame.loc[frame["key"] == stored.key, "last_accuracy"].item() == stored.accuracies[-1]
+
+
+def test_a_finished_run_is_not_run_again(folder: Path) -> None:
+    first = run(folder)
+    stamp = (first.folder / "run.json").stat().st_mtime_ns
+    assert run(folder).key == first.key
+    assert (first.folder / "run.json").stat().st_mtime_ns == stamp
+    again = run(folder, force=True)
+    assert (first.folder / "run.json").stat().st_mtime_ns > stamp
+    assert np.array_equal(again.predictions, first.predictions)
+
+
+@pytest.mark.parametrize("method", ["ncm", "ldc", "finetune"])
+def test_two_runs_of_one_spec_predict_the_same(folder: Path, tmp_path: Path, method: str) -> None:
+    params = {} if method == "ncm" else {"epochs": 3}
+    one, two = (run(place, method, params=params) for place in (folder, tmp_path))
+    assert one.key == two.key
+    assert np.array_equal(one.predictions, two.predictions)
+
+
+def test_seeds_share_one_representation(folder: Path) -> None:
+    keys = {run(folder, seed=seed).spec.representation.key for seed in (0, 1)}
+    assert len(keys) == 1
+    other = run(folder, representation_seed=1)
+    assert other.spec.representation.key not in keys
+
+
+def test_every_choice_moves_the_key(folder: Path) -> None:
+    runs = [
+        run(folder),
+        run(folder, seed=1),
+        run(folder, split="canonical"),
+        run(folder, params={"space": "tukey"}),
+        run(folder, epochs=1),
+        run(folder, representation_params={"temperature": 8}),
+        run(folder, representation_seed=1),
+        run(folder, precision="bf16"),
+    ]
+    assert len({stored.key for stored in runs}) == len(runs)
+    assert len({stored.spec.row for stored in runs}) == len(runs) - 2, "but for the two seeds"
+
+
+def test_what_is_learnt_from_base_data_is_made_once(folder: Path) -> None:
+    one, two = (run(folder, "ldc", seed=seed, params={"epochs": 1}) for seed in (0, 1))
+    assert one.record.pretrain_seconds == two.record.pretrain_seconds > 0
+
+
+def test_held_out_images_are_not_trained_on(folder: Path) -> None:
+    bench = Workbench(
+        Store(folder / "results", folder / "cache"),
+        load_registry((TOY / "toy_reader.py",)),
+        Silent(),
+        precision="fp32",
+    )
+    changes = {"holdout": 0.25, "checkpoint": "best"}
+    plan = bench.plan(RunRequest("ncm", str(TOY / "toy.toml"), overrides=changes))
+    stored = bench.run(plan)
+    assert len(stored.record.representation_log["heldout_accuracy"]) == 2
+    assert stored.record.representation_log["best_epoch"] in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"method": "nmc"}, "unknown method 'nmc'; did you mean 'ncm'"),
+        ({"protocol": "glyfs"}, "unknown protocol 'glyfs'; did you mean 'glyphs'"),
+        ({"representation": "cosin"}, "unknown representation 'cosin'; did you mean 'cosine'"),
+        ({"params": {"spase": "raw"}}, "no parameter 'spase'; did you mean 'space'"),
+        ({"split": "random"}, "unknown split 'random'; known: canonical, seeded"),
+        ({"device": "abacus"}, "device 'abacus' cannot be used here"),
+        ({"precision": "fp8"}, "unknown precision 'fp8'"),
+        ({"epochs": 0}, "recipe.epochs = 0"),
+    ],
+)
+def test_a_bad_request_is_answered(folder: Path, options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        run(folder, **options)

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fscil_bench.errors import FscilError, StoreError, UsageError
+from fscil_bench.params import NoParams
+from fscil_bench.protocol import Protocol
+from fscil_bench.registry import Registry
+from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.reports.main_table import MainTable
+from fscil_bench.store import Store
+
+
+@pytest.fixture
+def make(store: Store, tmp_path: Path, registry: Registry) -> Any:
+    """Return a function that makes the report of all stored runs into `out`."""
+
+    def build(protocol: str | None = "toy", **asked: Any) -> ReportOutput:
+        runs, _ = store.runs()
+        given = ReportInput(Selection(protocol=protocol, **asked), runs, tmp_path / "out", registry)
+        return MainTable(NoParams()).build(given)
+
+    return build
+
+
+def lines_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table_lines(output: ReportOutput) -> list[str]:
+    return [line for line in output.text.splitlines() if line.startswith("|")]
+
+
+def test_the_table_by_hand(factory: Any, make: Any) -> None:
+    factory.write(factory.spec("ldc"), [(36, 0), (34, 6), (30, 15)])
+    factory.write(factory.spec("ncm"), [(38, 0), (34, 1), (30, 0)])
+
+    # ldc: 36/40, 40/50, 45/60; PD 15, PR 75/90; base 30/40, new 15/20, their mean 75.
+    # ncm: 38/40, 35/50, 30/60; PD 45, PR 50/95; base 30/40, new 0.
+    assert table_lines(make()) == [
+        "| Method | n | 0 | 1 | 2 | Avg | PD | PR | Base | New | HM |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| ncm | 1 | **95.00** | 70.00 | 50.00 | 71.67 | 45.00 | 52.63 | 75.00 | 0.00 | 0.00 |",
+        "| ldc | 1 | 90.00 | **80.00** | **75.00** | **81.67** | **15.00** | **83.33** | 75.00 "
+        "| **75.00** | **75.00** |",
+    ]
+
+
+def test_seeds_become_an_interval_that_says_what_varied(factory: Any, make: Any) -> None:
+    for seed, base in enumerate((26, 30, 34)):
+        factory.write(factory.spec(seed=seed), [(36, 0), (34, 6), (base, 10)])
+
+    output = make()
+
+    # 36/60, 40/60 and 44/60: s = 1/15, t(0.975, 2) = 4.302653, half-width 16.56 points.
+    assert "| ncm | 3 | 90.00 ± 0.00 | 80.00 ± 0.00 | 66.67 ± 16.56 |" in output.text
+    assert "n = 3 over seed (shots and method noise), representation_seed 0" in output.text
+    assert output.missing == ()
+
+
+def test_files_hold_what_is_shown(factory: Any, make: Any, tmp_path: Path) -> None:
+    factory.write(factory.spec())
+
+    output = make()
+
+    folder = tmp_path / "out"
+    assert [path.name for path in output.files] == [
+        "main-table.md",
+        "main-table.csv",
+        "main-table.tex",
+        "curve.png",
+        "curve.pdf",
+        "curve.csv",
+    ]
+    assert sorted(folder.iterdir()) == sorted(output.files)
+    assert (folder / "main-table.md").read_text("utf-8") == output.text
+    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "curve.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_csv_has_full_precision(factory: Any, make: Any, tmp_path: Path) -> None:
+    factory.write(factory.spec("ncm", params={"a": 1}))
+    for seed in range(2):
+        factory.write(factory.spec("ldc", seed=seed), [(36, 0), (34, 6), (30 + seed, 10)])
+
+    make()
+    ncm, ldc = lines_of(tmp_path / "out" / "main-table.csv")
+
+    assert (ncm["label"], ncm["params"], ncm["seeds"]) == ("ncm", '{"a": 1}', "0")
+    assert float(ncm["session_2_mean"]) == 100 * (40 / 60)
+    assert (ncm["session_2_half_width"], ncm["session_2_n"]) == ("", "1")
+    assert (ldc["seeds"], ldc["runs"], ldc["session_2_n"]) == ("0 1", "2", "2")
+    assert float(ldc["session_2_mean"]) == pytest.approx(100 * 40.5 / 60, rel=1e-15)
+    assert float(ldc["session_2_half_width"]) == pytest.approx(12.7062047 / 1.2, rel=1e-8)
+    assert float(ncm["performance_retention_mean"]) == pytest.approx(100 * 40 / 54, rel=1e-15)
+
+
+def test_curve_csv_is_what_is_drawn(factory: Any, make: Any, tmp_path: Path) -> None:
+    factory.write(factory.spec("ncm"), [(36, 0), (34, 6), (20, 10)])
+    for seed in range(2):
+        factory.write(factory.spec("ldc", seed=seed), [(36, 0), (34, 6), (30 + 6 * seed, 10)])
+
+    make()
+    lines = lines_of(tmp_path / "out" / "curve.csv")
+
+    assert list(lines[0]) == ["label", "session", "classes_seen", "mean", "low", "high", "n"]
+    assert [(line["label"], line["classes_seen"]) for line in lines] == [
+        (label, seen) for label in ("ldc", "ncm") for seen in ("4", "5", "6")
+    ]
+    mean, low, high = (float(lines[2][name]) for name in ("mean", "low", "high"))
+    assert mean == pytest.approx(100 * 43 / 60)
+    assert high - mean == pytest.approx(12.7062047 * 5, rel=1e-8)
+    assert mean - low == pytest.approx(high - mean)
+    assert (lines[5]["low"], lines[5]["high"], lines[5]["n"]) == ("", "", "1")
+
+
+def test_latex_states_formulas_and_terms_and_is_ascii(
+    factory: Any, make: Any, tmp_path: Path
+) -> None:
+    factory.write(factory.spec("a_b&c", params={"x": 1}))
+    factory.write(factory.spec("a_b&c", params={"x": 2}))
+
+    make()
+    text = (tmp_path / "out" / "main-table.tex").read_text("utf-8")
+
+    assert text.isascii()
+    assert r"a\_b\&c (x=1) & 1 & 90.00 & 80.00" in text
+    assert r"\multicolumn{3}{c}{Accuracy in session (\%)}" in text
+    assert "PD $= A_0 - A_T$" in text
+    assert "backbone resnet20" in text
+
+
+def test_names_of_users_do_not_break_the_table(
+    factory: Any, make: Any, toy_protocol: Protocol
+) -> None:
+    protocol = toy_protocol.override(title="A *bold* | title")
+    factory.write(factory.spec("x|y", protocol=protocol))
+
+    output = make()
+
+    assert output.text.startswith("# A \\*bold\\* \\| title (toy)\n")
+    assert table_lines(output)[-1].startswith("| x\\|y | 1 |")
+
+
+def test_rows_end_with_the_best(factory: Any, make: Any) -> None:
+    for method, base in (("b", 30), ("c", 10), ("a", 20)):
+        factory.write(factory.spec(method), [(36, 0), (34, 6), (base, 10)])
+
+    labels = [line.split(" | ")[0] for line in table_lines(make())[2:]]
+
+    assert labels == ["| c", "| a", "| b"]
+
+
+def test_rows_with_different_sessions_stand_side_by_side(
+    factory: Any, make: Any, toy_protocol: Protocol
+) -> None:
+    factory.write(factory.spec("ncm"))
+    short = toy_protocol.override(sessions=1)
+    factory.write(factory.spec("ldc", protocol=short), [(36, 0), (34, 6)])
+
+    output = make()
+
+    assert "| ldc | 1 | 90.00 | 80.00 | – |" in output.text
+    assert "they differ in sessions (2 / 1)" in output.text
+
+
+def test_a_protocol_of_one_session_has_no_new_classes(
+    factory: Any, make: Any, toy_protocol: Protocol
+) -> None:
+    factory.write(factory.spec(protocol=toy_protocol.override(sessions=0)), [(36, 0)])
+
+    assert "| ncm | 1 | 90.00 | 90.00 | 0.00 | 100.00 | 90.00 | – | – |" in make().text
+
+
+def test_missing_runs_come_with_their_commands(factory: Any, make: Any) -> None:
+    for seed in range(2):
+        factory.write(factory.spec("ncm", seed=seed))
+
+    output = make(methods=("ncm", "ldc"), seeds=(0, 1, 2))
+
+    assert output.missing == (
+        "fscil-bench run --method ncm --protocol toy --seeds 2 --precision fp32",
+        *(f"fscil-bench run --method ldc --protocol toy --seeds {seed}" for seed in range(3)),
+    )
+    assert (
+        "- ncm, seed 2: `fscil-bench run --method ncm --protocol toy --seeds 2 --precision fp32`"
+        in output.text
+    )
+
+
+def test_older_code_is_left_out_and_said_so(factory: Any, make: Any) -> None:
+    factory.write(factory.spec(seed=0), created="2024-01-01")
+    factory.write(factory.spec(seed=1), created="2024-01-01")
+    newest = [(40, 0), (40, 10), (40, 20)]
+    factory.write(factory.spec(seed=0, code="m2"), newest, created="2024-01-02")
+
+    output = make()
+
+    assert "| ncm | 1 | 100.00 | 100.00 | 100.00 |" in output.text
+    assert "2 runs left out, made with an earlier version of the code" in output.text
+
+
+def test_a_damaged_run_is_left_out_and_named(factory: Any, make: Any) -> None:
+    factory.write(factory.spec(seed=0))
+    damaged = factory.write(factory.spec(seed=1))
+    (damaged.folder / "predictions.npz").write_bytes(b"PK")
+
+    output = make()
+
+    assert "| ncm | 1 | 90.00 |" in output.text
+    assert len(output.warnings) == 1
+    assert str(damaged.folder) in output.warnings[0]
+
+
+def test_only_damaged_runs_make_no_table(factory: Any, make: Any) -> None:
+    (factory.write(factory.spec()).folder / "predictions.npz").unlink()
+
+    with pytest.raises(StoreError, match="run it again"):
+        make()
+
+
+def test_a_protocol_must_be_named(factory: Any, make: Any, toy_protocol: Protocol) -> None:
+    for name in ("toy", "other"):
+        factory.write(factory.spec(protocol=toy_protocol.override(name=name)))
+
+    with pytest.raises(UsageError, match=r"--protocol; stored: other, toy"):
+        make(None)
+
+
+def test_runs_of_other_protocols_are_not_shown(
+    factory: Any, make: Any, toy_protocol: Protocol
+) -> None:
+    factory.write(factory.spec("ncm"))
+    factory.write(factory.spec("ldc", protocol=toy_protocol.override(name="other")))
+
+    assert len(table_lines(make("toy"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "command"),
+    [
+        ({}, "fscil-bench run --method ldc --protocol absent --seeds 0"),
+        (
+            {"methods": ("ncm",), "seeds": (3,), "representations": ("fact",)},
+            "fscil-bench run --method ncm --protocol absent --representation fact --seeds 3",
+        ),
+    ],
+)
+def test_without_runs_the_command_that_makes_one_is_given(
+    factory: Any, make: Any, asked: dict[str, Any], command: str
+) -> None:
+    factory.write(factory.spec())
+
+    with pytest.raises(FscilError, match=r"protocols with runs: toy") as caught:
+        make("absent", **asked)
+
+    assert str(caught.value).endswith(command)

@@ -1,0 +1,44 @@
+"""Every registered plug-in against its contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from fscil_bench.backbones import feature_dim
+from fscil_bench.registry import load_registry
+from fscil_bench.sessions import read_canonical
+from fscil_bench.testing import check_method, check_representation
+
+REGISTRY = load_registry()
+
+
+@pytest.mark.parametrize("name", REGISTRY.names("method"))
+def test_method(name: str) -> None:
+    check_method(REGISTRY.get("method", name).value)
+    assert len(REGISTRY.get("method", name).value.__doc__) > 200, "citation and idea are missing"
+
+
+@pytest.mark.parametrize("name", REGISTRY.names("representation"))
+def test_representation(name: str) -> None:
+    check_representation(REGISTRY.get("representation", name).value)
+
+
+@pytest.mark.parametrize("name", REGISTRY.names("protocol"))
+def test_protocol(name: str) -> None:
+    protocol, folder = REGISTRY.protocol(name)
+    assert protocol.name == name
+    assert REGISTRY.get("data set", protocol.dataset).value.name == protocol.dataset
+    assert feature_dim(protocol.backbone) > 0
+    sessions = [protocol.session_classes(t) for t in range(protocol.sessions + 1)]
+    together = [c for classes in sessions for c in classes]
+    assert together == list(range(protocol.classes_used)), "sessions overlap or leave a gap"
+    assert protocol.classes_seen(protocol.sessions) == protocol.classes_used
+    if protocol.canonical_shots:
+        assert len(read_canonical(protocol, folder).rows) == protocol.way * protocol.sessions
+
+
+@pytest.mark.parametrize("name", REGISTRY.names("report"))
+def test_report_says_what_it_is(name: str) -> None:
+    report = REGISTRY.get("report", name).value
+    assert report.title
+    assert report.__doc__
