@@ -43,19 +43,28 @@ class Source:
 
 @dataclass(frozen=True)
 class Item:
-    """One image before it is read: a stable `key` (path in the archive) and its class."""
+    """One image before it is read: a stable `key` (path in the archive) and its class.
+
+    `number` is how published lists of shots name a training image within its data set; by default
+    its position among the training images of its class.
+    """
 
     key: str
     label: int
+    number: int | None = None
 
 
 @dataclass(frozen=True)
 class DatasetIndex:
-    """What a source holds: class names in class order, and the items of both halves."""
+    """What a source holds: class names in class order, and the items of both halves.
+
+    `class_keys` are how published lists of shots name the classes; by default as `class_names`.
+    """
 
     class_names: tuple[str, ...]
     train: tuple[Item, ...]
     test: tuple[Item, ...]
+    class_keys: tuple[str, ...] = ()
 
 
 class DatasetReader(ABC):
@@ -96,10 +105,14 @@ class DatasetReader(ABC):
 
 @dataclass(frozen=True)
 class ImageArray:
-    """Half of a data set: `images` uint8 (n, H, W, 3), memory-mapped; `labels` (n,); `keys`."""
+    """Half of a data set: `images` uint8 (n, H, W, 3), memory-mapped; `labels` (n,); `keys`.
+
+    `numbers` (n,) are how published lists of shots name the images.
+    """
 
     images: np.ndarray
     labels: np.ndarray
+    numbers: np.ndarray
     keys: tuple[str, ...]
 
     def of_class(self, label: int) -> np.ndarray:
@@ -112,10 +125,15 @@ class ImageArray:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set ready for use. `fingerprint` identifies its decoded content."""
+    """A data set ready for use.
+
+    `class_keys` are how published lists of shots name the classes; `fingerprint` identifies the
+    decoded content.
+    """
 
     name: str
     class_names: tuple[str, ...]
+    class_keys: tuple[str, ...]
     train: ImageArray
     test: ImageArray
     fingerprint: str

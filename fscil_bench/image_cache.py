@@ -83,9 +83,11 @@ def _build(
             array.flush()
             labels = np.array([item.label for item in items], dtype=np.int64)
             np.save(new / f"{half}_labels.npy", labels)
+            np.save(new / f"{half}_numbers.npy", _numbers(items))
             digest.update(labels.tobytes())
         meta = {
             "class_names": index.class_names,
+            "class_keys": index.class_keys or index.class_names,
             "fingerprint": digest.hexdigest()[:32],
             "source": str(source.path) if source.path else "drawn by the reader",
             "train_keys": [item.key for item in index.train],
@@ -101,14 +103,32 @@ def _open(folder: Path, name: str) -> Dataset:
         for half in ("train", "test"):
             images = np.load(folder / f"{half}.npy", mmap_mode="r", allow_pickle=False)
             labels = np.load(folder / f"{half}_labels.npy", allow_pickle=False)
-            halves[half] = ImageArray(images, labels, tuple(meta[f"{half}_keys"]))
-        names = tuple(meta["class_names"])
-        return Dataset(name, names, halves["train"], halves["test"], meta["fingerprint"])
+            numbers = np.load(folder / f"{half}_numbers.npy", allow_pickle=False)
+            halves[half] = ImageArray(images, labels, numbers, tuple(meta[f"{half}_keys"]))
+        return Dataset(
+            name=name,
+            class_names=tuple(meta["class_names"]),
+            class_keys=tuple(meta["class_keys"]),
+            train=halves["train"],
+            test=halves["test"],
+            fingerprint=meta["fingerprint"],
+        )
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"{folder}: the image cache is damaged ({error}); remove the folder, and the images "
             "are decoded again"
         ) from error
+
+
+def _numbers(items: Sequence[Item]) -> np.ndarray:
+    """Return the items' numbers; where a reader gives none, positions within the class."""
+    seen: dict[int, int] = {}
+    numbers = []
+    for item in items:
+        position = seen.get(item.label, 0)
+        seen[item.label] = position + 1
+        numbers.append(position if item.number is None else item.number)
+    return np.array(numbers, dtype=np.int64)
 
 
 def _check(index: DatasetIndex, name: str) -> None:

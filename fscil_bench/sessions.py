@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,16 +59,19 @@ def check_dataset(protocol: Protocol, dataset: Dataset) -> None:
 
 
 def hold_out(
-    labels: np.ndarray, base_classes: int, fraction: float, representation_seed: int
+    dataset: Dataset, protocol: Protocol, representation_seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split base training samples into (trained on, held out), class by class.
 
-    At least one sample of every class stays on each side when `fraction` is above 0.
+    The recipe's `holdout` says which fraction. At least one sample of every class stays on each
+    side when it is above 0.
     """
+    fraction = protocol.recipe.holdout
     trained, heldout = [], []
-    for label in range(base_classes):
-        members = np.flatnonzero(labels == label)
-        random = Randomness(("heldout", representation_seed, label)).numpy()
+    for label in protocol.session_classes(0):
+        members = dataset.train.of_class(label)
+        axes = ("heldout", representation_seed, dataset.class_keys[label])
+        random = Randomness(axes).numpy()
         count = min(len(members) - 1, max(1, round(fraction * len(members)))) if fraction else 0
         chosen = random.permutation(len(members)) < count
         heldout.append(members[chosen])
@@ -77,18 +79,18 @@ def hold_out(
     return np.concatenate(trained), np.concatenate(heldout)
 
 
-def draw_shots(labels: np.ndarray, protocol: Protocol, seed: int) -> tuple[np.ndarray, ...]:
+def draw_shots(dataset: Dataset, protocol: Protocol, seed: int) -> tuple[np.ndarray, ...]:
     """Draw every session's shots for split `seeded`.
 
     The draw of a class depends on the seed and the class alone, so the shots of a class stay the
-    same when way or order change.
+    same when way or class order change.
     """
     sessions = []
     for session in range(1, protocol.sessions + 1):
         chosen = []
         for label in protocol.session_classes(session):
-            members = np.flatnonzero(labels == label)
-            random = Randomness(("shots", seed, label)).numpy()
+            members = dataset.train.of_class(label)
+            random = Randomness(("shots", seed, dataset.class_keys[label])).numpy()
             chosen.append(np.sort(random.choice(members, protocol.shot, replace=False)))
         sessions.append(np.concatenate(chosen))
     return tuple(sessions)
@@ -142,33 +144,35 @@ def read_canonical(protocol: Protocol, folder: Path) -> CanonicalShots:
 
 
 def canonical_shots(
-    table: CanonicalShots, protocol: Protocol, class_names: Sequence[str], labels: np.ndarray
+    table: CanonicalShots, protocol: Protocol, dataset: Dataset
 ) -> tuple[np.ndarray, ...]:
-    """Return every session's shots from a published table.
+    """Return every session's shots from a published table, in its order.
 
-    A sample number counts the training images of its class, from 0.
+    Classes and samples are found by the keys and numbers that the data set's reader gives them.
 
     Raises:
         UsageError: a class or sample does not exist, or a session lacks shots.
     """
-    index = {name: label for label, name in enumerate(class_names)}
+    index = {key: label for label, key in enumerate(dataset.class_keys)}
     chosen: dict[int, np.ndarray] = {}
-    for _, name, samples in table.rows:
-        members = np.flatnonzero(labels == index.get(name, -1))
-        try:
-            chosen[index[name]] = members[[int(sample) for sample in samples]]
-        except (KeyError, ValueError, IndexError):
+    for _, key, samples in table.rows:
+        members = dataset.train.of_class(index.get(key, -1))
+        place = {str(n): i for n, i in zip(dataset.train.numbers[members], members, strict=True)}
+        absent = [sample for sample in samples if sample not in place]
+        if key not in index or absent:
             raise UsageError(
-                f"{table.file}: class {name!r}, samples {' '.join(samples)}: not in the data set"
-            ) from None
+                f"{table.file}: class {key!r}, samples {' '.join(absent or samples)}: not in data "
+                f"set {dataset.name!r}"
+            )
+        chosen[index[key]] = np.array([place[sample] for sample in samples])
     sessions = []
     for session in range(1, protocol.sessions + 1):
         for label in protocol.session_classes(session):
             have = len(chosen.get(label, ()))
             if have != protocol.shot:
                 raise UsageError(
-                    f"{table.file}: class {class_names[label]!r} has {have} published shots, "
-                    f"the protocol needs {protocol.shot}"
+                    f"{table.file}: class {dataset.class_keys[label]!r} has {have} published "
+                    f"shots, the protocol needs {protocol.shot}; use --split seeded"
                 )
         sessions.append(np.concatenate([chosen[c] for c in protocol.session_classes(session)]))
     return tuple(sessions)

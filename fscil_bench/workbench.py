@@ -275,14 +275,12 @@ class Workbench:
 
 
 def _assign(plan: Plan) -> Assignment:
-    protocol, labels = plan.spec.protocol, plan.dataset.train.labels
-    base, heldout = hold_out(
-        labels, protocol.base_classes, protocol.recipe.holdout, plan.spec.representation.seed
-    )
+    protocol, dataset = plan.spec.protocol, plan.dataset
+    base, heldout = hold_out(dataset, protocol, plan.spec.representation.seed)
     if plan.table is not None:
-        shots = canonical_shots(plan.table, protocol, plan.dataset.class_names, labels)
+        shots = canonical_shots(plan.table, protocol, dataset)
     else:
-        shots = draw_shots(labels, protocol, plan.spec.seed)
+        shots = draw_shots(dataset, protocol, plan.spec.seed)
     return Assignment(base, heldout, shots)
 
 

@@ -32,16 +32,17 @@ def labels() -> np.ndarray:
 def dataset(labels: np.ndarray, test_labels: np.ndarray) -> Dataset:
     def half(values: np.ndarray) -> ImageArray:
         images = np.zeros((len(values), 16, 16, 3), np.uint8)
-        return ImageArray(images, values, tuple(map(str, range(len(values)))))
+        numbers = np.array([int(np.sum(values[:i] == c)) for i, c in enumerate(values)])
+        return ImageArray(images, values, numbers, tuple(map(str, range(len(values)))))
 
     names = tuple(f"toy {c}" for c in range(10))
-    return Dataset("toy", names, half(labels), half(test_labels), "f")
+    return Dataset("toy", names, names, half(labels), half(test_labels), "f")
 
 
 def test_seeded_shots_are_of_the_right_classes_and_number(
     protocol: Protocol, labels: np.ndarray
 ) -> None:
-    shots = draw_shots(labels, protocol, seed=0)
+    shots = draw_shots(dataset(labels, np.arange(10)), protocol, seed=0)
     assert [sorted(labels[indices]) for indices in shots] == [
         [4] * 3 + [5] * 3,
         [6] * 3 + [7] * 3,
@@ -52,7 +53,9 @@ def test_seeded_shots_are_of_the_right_classes_and_number(
 
 
 def test_the_seed_moves_the_shots(protocol: Protocol, labels: np.ndarray) -> None:
-    one, same, other = (np.concatenate(draw_shots(labels, protocol, s)) for s in (0, 0, 1))
+    one, same, other = (
+        np.concatenate(draw_shots(dataset(labels, np.arange(10)), protocol, s)) for s in (0, 0, 1)
+    )
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
 
@@ -61,25 +64,27 @@ def test_a_class_keeps_its_shots_when_the_way_changes(
     protocol: Protocol, labels: np.ndarray
 ) -> None:
     wide = protocol.override(way=3, sessions=2)
-    one = np.concatenate(draw_shots(labels, protocol, 0))
-    other = np.concatenate(draw_shots(labels, wide, 0))
+    one = np.concatenate(draw_shots(dataset(labels, np.arange(10)), protocol, 0))
+    other = np.concatenate(draw_shots(dataset(labels, np.arange(10)), wide, 0))
     assert np.array_equal(one, other)
 
 
-def test_held_out_samples_are_apart_and_of_every_base_class(labels: np.ndarray) -> None:
-    trained, heldout = hold_out(labels, 4, 0.25, representation_seed=0)
+def test_held_out_samples_are_apart_and_of_every_base_class(
+    protocol: Protocol, labels: np.ndarray
+) -> None:
+    whole = dataset(labels, np.arange(10))
+    trained, heldout = hold_out(whole, protocol.override(holdout=0.25), representation_seed=0)
     assert np.array_equal(np.bincount(labels[heldout], minlength=10), [3] * 4 + [0] * 6)
     assert np.array_equal(np.bincount(labels[trained], minlength=10), [9] * 4 + [0] * 6)
     assert not set(trained) & set(heldout)
-    everything, nothing = hold_out(labels, 4, 0.0, representation_seed=0)
+    everything, nothing = hold_out(whole, protocol, representation_seed=0)
     assert len(everything) == 48
     assert len(nothing) == 0
 
 
 def test_canonical_shots_are_the_published_ones(protocol: Protocol, labels: np.ndarray) -> None:
     table = read_canonical(protocol, TOY)
-    names = [f"toy {c}" for c in range(10)]
-    shots = canonical_shots(table, protocol, names, labels)
+    shots = canonical_shots(table, protocol, dataset(labels, np.arange(10)))
     members = np.flatnonzero(labels == 6)
     assert np.array_equal(shots[1][:3], members[[11, 10, 9]]), "in the published order"
 
@@ -87,8 +92,8 @@ def test_canonical_shots_are_the_published_ones(protocol: Protocol, labels: np.n
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ("toy,1,toy 4,0 1 99", "not in the data set"),
-        ("toy,1,toy four,0 1 2", "'toy four'.*not in the data set"),
+        ("toy,1,toy 4,0 1 99", "'toy 4', samples 99: not in data set"),
+        ("toy,1,toy four,0 1 2", "'toy four'.*not in data set"),
         ("toy,1,toy 4,0 1", "has 2 published shots, the protocol needs 3"),
     ],
 )
@@ -98,9 +103,8 @@ def test_a_table_that_does_not_fit_is_refused(
     text = (TOY / "toy_shots.csv").read_text().replace("toy,1,toy 4,0 1 2", row)
     (tmp_path / "toy_shots.csv").write_text(text)
     with pytest.raises(UsageError, match=expected):
-        canonical_shots(
-            read_canonical(protocol, tmp_path), protocol, [f"toy {c}" for c in range(10)], labels
-        )
+        table = read_canonical(protocol, tmp_path)
+        canonical_shots(table, protocol, dataset(labels, np.arange(10)))
 
 
 def test_a_malformed_row_is_named_by_its_line(protocol: Protocol, tmp_path: Path) -> None:
