@@ -27,6 +27,7 @@ from torchvision import transforms
 
 from fscil_bench.compute import environment, resolve_device, resolve_precision
 from fscil_bench.params import params_dict
+from fscil_bench.pixels import Images
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec, Recipe
 from fscil_bench.registry import load_registry
@@ -81,8 +82,9 @@ def training(
         code="",
         engine="",
     )
-    base = LabelledImages(images, labels)
-    empty = LabelledImages(images[:0], labels[:0])
+    stored, members = Images.from_block(images), np.arange(len(images))
+    base = LabelledImages(stored, members, labels)
+    empty = LabelledImages(stored, members[:0], labels[:0])
     return BaseTraining(spec, plugin.value(params), base, empty, device)
 
 

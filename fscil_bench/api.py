@@ -12,7 +12,7 @@ from fscil_bench.progress import Progress, Silent, for_terminal
 from fscil_bench.registry import load_registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
 from fscil_bench.store import Store, StoredRun, data_roots
-from fscil_bench.workbench import RunRequest, Workbench
+from fscil_bench.workbench import Options, RunRequest, Workbench
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,12 +28,15 @@ def run(
     representation_params: Mapping[str, Any] | None = None,
     representation_seed: int = 0,
     split: str | None = None,
-    epochs: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
     data_root: Path | str | None = None,
     results: Path | str | None = None,
     cache: Path | str | None = None,
     device: str = "auto",
     precision: PrecisionChoice = "auto",
+    weights: Path | str | None = None,
+    unofficial_data: bool = False,
+    skip_broken: bool = False,
     plugins: Sequence[Path | str] = (),
     force: bool = False,
     artifacts: bool = False,
@@ -50,12 +53,16 @@ def run(
         representation_params: the representation's, likewise.
         representation_seed: initialisation and order of base training.
         split: `canonical` or `seeded`; the protocol's default if not given.
-        epochs: base-training epochs instead of the recipe's.
+        overrides: fields of the protocol or its recipe that are changed: `epochs`, `way`, `shot`,
+            `base_classes`, `class_order` ...
         data_root: folder (or archive) in which data sets are looked for.
         results: folder of results; default $FSCIL_BENCH_RESULTS or ./results.
         cache: folder of caches; default $FSCIL_BENCH_CACHE or the system's.
         device: `auto`, `cpu`, `cuda`, `cuda:1` ...
         precision: of base training; `auto` is bf16 where the hardware computes it.
+        weights: a file of pre-trained weights, or `none`; by default what the protocol wants.
+        unofficial_data: use a copy of the data that is not the published one; the run is marked.
+        skip_broken: leave out images that cannot be decoded; the run says how many.
         plugins: Python files that bring further plug-ins.
         force: run again even if the run is stored.
         artifacts: store the method's named arrays too.
@@ -71,9 +78,14 @@ def run(
         Store(_path(results), _path(cache)),
         load_registry(tuple(Path(file) for file in plugins)),
         shown,
-        data_roots(_path(data_root)),
-        device,
-        precision,
+        Options(
+            data_roots=data_roots(_path(data_root)),
+            device=device,
+            precision=precision,
+            weights=None if weights is None else str(weights),
+            unofficial_data=unofficial_data,
+            skip_broken=skip_broken,
+        ),
     )
     request = RunRequest(
         method=method,
@@ -84,7 +96,7 @@ def run(
         seed=seed,
         representation_seed=representation_seed,
         split=split,
-        overrides={} if epochs is None else {"epochs": epochs},
+        overrides=overrides or {},
     )
     return bench.run(bench.plan(request), force, artifacts)
 

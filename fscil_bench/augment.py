@@ -5,11 +5,18 @@ Images are uint8 (n, H, W, 3); permuted to (n, 3, H, W) that layout is channels-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch.nn import functional as F
 
+from fscil_bench.pixels import margin
+
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+"""Area and aspect ratio of a resized crop: torchvision's defaults, which the field uses."""
+
+TRIES = 10
 CROP_PADDING = 4
 """Pixels of black border around an image before a crop of its own size is drawn (32×32: CEC)."""
 
@@ -18,6 +25,8 @@ def augment(
     images: torch.Tensor, operations: Sequence[str], generator: torch.Generator
 ) -> torch.Tensor:
     """Return the images with the named operations applied, each image by its own draw.
+
+    A resized crop is not among them: see `resized_crops`, which comes first.
 
     `crop` pads by 4 pixels and cuts a window of the original size; `flip` mirrors half of the
     images left to right; `autoaugment_cifar10` and `autoaugment_imagenet` are torchvision's
@@ -30,6 +39,49 @@ def augment(
         if operation.startswith("autoaugment_"):
             images = _autoaugment(images, operation.removeprefix("autoaugment_"), generator)
     return images
+
+
+def resized_crops(
+    images: Sequence[torch.Tensor], size: int, generator: torch.Generator
+) -> torch.Tensor:
+    """Return a random window of each image, resized to uint8 (n, size, size, 3).
+
+    Args:
+        images: uint8 (H, W, 3) each, of any shapes.
+        size: side of the result, in pixels.
+        generator: where the windows are drawn from.
+
+    The window's area and aspect ratio are drawn as torchvision's RandomResizedCrop draws them
+    (Szegedy et al., 2015): up to ten tries, then the largest central window.
+    """
+    draws = torch.rand(len(images), TRIES, 4, generator=generator).tolist()
+    result = torch.empty(len(images), size, size, 3, dtype=torch.uint8)
+    for number, (image, draw) in enumerate(zip(images, draws, strict=True)):
+        top, left, height, width = _window(image.shape[0], image.shape[1], draw)
+        window = image[top : top + height, left : left + width].permute(2, 0, 1)[None]
+        resized = F.interpolate(window, (size, size), mode="bilinear", antialias=True)
+        result[number] = resized[0].permute(1, 2, 0)
+    return result
+
+
+def _window(height: int, width: int, draws: list[list[float]]) -> tuple[int, int, int, int]:
+    """Return top, left, height and width of a window from rows of four uniform draws."""
+    for area_draw, ratio_draw, top_draw, left_draw in draws:
+        area = height * width * (SCALE[0] + (SCALE[1] - SCALE[0]) * area_draw)
+        low, high = math.log(RATIO[0]), math.log(RATIO[1])
+        ratio = math.exp(low + (high - low) * ratio_draw)
+        h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < h <= height and 0 < w <= width:
+            return int(top_draw * (height - h + 1)), int(left_draw * (width - w + 1)), h, w
+    h = min(height, round(width / RATIO[0]))
+    w = min(width, round(height * RATIO[1]))
+    return margin(height, h), margin(width, w), h, w
+
+
+def central(images: torch.Tensor, size: int) -> torch.Tensor:
+    """Return the central squares of uint8 (n, H, W, 3), as (n, size, size, 3)."""
+    top, left = margin(images.shape[1], size), margin(images.shape[2], size)
+    return images[:, top : top + size, left : left + size]
 
 
 def normalise(

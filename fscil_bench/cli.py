@@ -115,6 +115,12 @@ def run(
     epochs: Annotated[
         int | None, typer.Option(help="Base-training epochs. (default: the recipe's)")
     ] = None,
+    way: Annotated[int | None, typer.Option(help="New classes a session.")] = None,
+    shot: Annotated[int | None, typer.Option(help="Images of each new class.")] = None,
+    base_classes: Annotated[int | None, typer.Option(help="Classes of the base session.")] = None,
+    class_order: Annotated[
+        str | None, typer.Option(help="dataset (the data set's own) or seed:N (a permutation).")
+    ] = None,
     data_root: Annotated[
         Path | None, typer.Option(help="Folder or archive where data sets are looked for first.")
     ] = None,
@@ -123,6 +129,17 @@ def run(
         str,
         typer.Option(help="Of base training: auto (bf16 where computed in hardware), fp32, bf16."),
     ] = "auto",
+    weights: Annotated[
+        str | None,
+        typer.Option(help="A file of pre-trained weights, or none. (default: the protocol's)"),
+    ] = None,
+    unofficial_data: Annotated[
+        bool,
+        typer.Option("--unofficial-data", help="Use a copy that is not the published one."),
+    ] = False,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave out images that cannot be decoded.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Run again what is stored.")] = False,
     artifacts: Annotated[
         bool, typer.Option("--artifacts", help="Store the methods' named arrays too.")
@@ -144,16 +161,29 @@ def run(
     changes = _assign_settings(settings, names, registry)
     from fscil_bench.progress import for_terminal
     from fscil_bench.store import Store, data_roots
-    from fscil_bench.workbench import RunRequest, Workbench
+    from fscil_bench.workbench import Options, RunRequest, Workbench
 
     bench = Workbench(
         Store(results, cache),
         registry,
         for_terminal(),
-        data_roots(data_root),
-        device,
-        precision,  # type: ignore[arg-type]  # resolve_precision refuses anything else
+        Options(
+            data_roots=data_roots(data_root),
+            device=device,
+            precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
+            weights=weights,
+            unofficial_data=unofficial_data,
+            skip_broken=skip_broken,
+        ),
     )
+    options = {
+        "epochs": epochs,
+        "way": way,
+        "shot": shot,
+        "base_classes": base_classes,
+        "class_order": class_order,
+    }
+    changed = {name: value for name, value in options.items() if value is not None}
     requests = [
         RunRequest(
             method=name,
@@ -164,7 +194,7 @@ def run(
             seed=seed,
             representation_seed=base_seed,
             split=split,
-            overrides={} if epochs is None else {"epochs": epochs},
+            overrides=changed,
         )
         for place in _words(protocol)
         for brought in _words(representation)

@@ -42,6 +42,9 @@ def command_for(spec: RunSpec, registry: Registry) -> str:
     registered = registry.protocol(protocol.name)[0] if known else protocol
     if registered.recipe.epochs != protocol.recipe.epochs:
         words += ["--epochs", str(protocol.recipe.epochs)]
+    for name in ("way", "shot", "base_classes", "class_order"):
+        if getattr(registered, name) != getattr(protocol, name):
+            words += [f"--{name.replace('_', '-')}", str(getattr(protocol, name))]
     words += ["--precision", brought.precision]
     words += _settings("--set", spec.params, default_params(registry, "method", spec.method))
     defaults = default_params(registry, "representation", brought.name)

@@ -6,7 +6,7 @@ import io
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,6 +14,8 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from fscil_bench.errors import DataError
+from fscil_bench.pixels import Images, margin
+from fscil_bench.seeding import Randomness
 
 if TYPE_CHECKING:
     from fscil_bench.protocol import ImageSpec
@@ -34,11 +36,13 @@ class ReadRequest:
 class Source:
     """Where the data come from, and the digest of what decides their content.
 
-    `path` is None for data that are drawn by the program itself.
+    `path` is None for data that are drawn by the program itself. `unofficial` says why the copy
+    is not the published one, where that can be told; such a copy is used only if asked for.
     """
 
     path: Path | None
     digest: str
+    unofficial: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,22 +99,22 @@ class DatasetReader(ABC):
     @abstractmethod
     def images(
         self, source: Source, items: Sequence[Item], request: ReadRequest
-    ) -> Iterator[Pixels]:
-        """Yield the pixels of `items`, in order, as uint8 (size, size, 3).
+    ) -> Iterator[Pixels | DataError]:
+        """Yield the pixels of `items`, in order, as `prepare` returns them.
 
-        Raises:
-            DataError: an image cannot be decoded; the message names its path.
+        In place of an image that cannot be decoded its error, which names its path, is yielded;
+        all of them are then shown together, or skipped if the user wants that.
         """
 
 
 @dataclass(frozen=True)
 class ImageArray:
-    """Half of a data set: `images` uint8 (n, H, W, 3), memory-mapped; `labels` (n,); `keys`.
+    """Half of a data set: `images`, memory-mapped; `labels` (n,); `keys`.
 
     `numbers` (n,) are how published lists of shots name the images.
     """
 
-    images: np.ndarray
+    images: Images
     labels: np.ndarray
     numbers: np.ndarray
     keys: tuple[str, ...]
@@ -128,7 +132,7 @@ class Dataset:
     """A data set ready for use.
 
     `class_keys` are how published lists of shots name the classes; `fingerprint` identifies the
-    decoded content.
+    decoded content; `skipped` counts broken images that were left out.
     """
 
     name: str
@@ -137,6 +141,31 @@ class Dataset:
     train: ImageArray
     test: ImageArray
     fingerprint: str
+    unofficial: str | None = None
+    skipped: int = 0
+
+
+def reordered(dataset: Dataset, order: str) -> Dataset:
+    """Return the data set with its classes in the given order.
+
+    `dataset` is the order it has; `seed:N` a permutation drawn from N.
+    """
+    if order == "dataset":
+        return dataset
+    seed = int(order.removeprefix("seed:"))
+    permutation = Randomness(("class order", seed)).numpy().permutation(len(dataset.class_names))
+    place = np.argsort(permutation)
+
+    def half(array: ImageArray) -> ImageArray:
+        return replace(array, labels=place[array.labels])
+
+    return replace(
+        dataset,
+        class_names=tuple(dataset.class_names[c] for c in permutation),
+        class_keys=tuple(dataset.class_keys[c] for c in permutation),
+        train=half(dataset.train),
+        test=half(dataset.test),
+    )
 
 
 def decode_rgb(content: bytes, where: str) -> Image.Image:
@@ -167,15 +196,18 @@ def decode_rgb(content: bytes, where: str) -> Image.Image:
     return image.convert("RGB")
 
 
-def to_square(image: Image.Image, spec: ImageSpec) -> Pixels:
-    """Bring the shorter side to `spec.resize` (or `spec.size`) and cut out the central square.
+def prepare(image: Image.Image, spec: ImageSpec) -> Pixels:
+    """Return an image as it is stored, uint8 (H, W, 3).
 
-    Bilinear with antialiasing, as torchvision's Resize and CenterCrop do.
+    The shorter side is brought to `spec.resize`, or to `spec.size` where that is not set, in which
+    case the central square is cut out too. Bilinear with antialiasing, as torchvision's Resize and
+    CenterCrop do.
     """
     short = spec.resize or spec.size
     if min(image.size) != short:
-        scale = short / min(image.size)
-        size = (max(short, round(image.width * scale)), max(short, round(image.height * scale)))
-        image = image.resize(size, Image.Resampling.BILINEAR)
-    left, top = (image.width - spec.size) // 2, (image.height - spec.size) // 2
+        size = tuple(short * length // min(image.size) for length in image.size)
+        image = image.resize((size[0], size[1]), Image.Resampling.BILINEAR)
+    if spec.resize is not None:
+        return np.asarray(image)
+    left, top = margin(image.width, spec.size), margin(image.height, spec.size)
     return np.asarray(image.crop((left, top, left + spec.size, top + spec.size)))

@@ -79,7 +79,8 @@ def _compute(
     with replaced_folder(folder) as new, progress.task("features", total) as task:
         for half, array in (("train", dataset.train), ("test", dataset.test)):
             blocks = []
-            for block in extract_features(trained.backbone, array.images, spec, device):
+            members = np.arange(len(array))
+            for block in extract_features(trained.backbone, array.images, members, spec, device):
                 blocks.append(block.numpy())
                 done += len(block)
                 task.update(done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,85 +16,117 @@ from fscil_bench.data import (
     DatasetReader,
     ImageArray,
     Item,
+    Pixels,
     ReadRequest,
     Source,
 )
 from fscil_bench.errors import DataError
+from fscil_bench.pixels import Images, ImageWriter
 from fscil_bench.progress import Progress
 from fscil_bench.spec import digest_of
 from fscil_bench.store import Store, replaced_folder, write_text
 
 
-def load_dataset(
-    reader: DatasetReader,
-    code: str,
-    roots: Sequence[Path],
-    request: ReadRequest,
-    store: Store,
-    progress: Progress,
-) -> Dataset:
-    """Return a data set, decoding it into the cache if this source was not decoded before.
+@dataclass(frozen=True)
+class ImageCache:
+    """Decodes data sets into the store's cache, and maps what is there.
 
-    Args:
-        reader: the data set's reader.
-        code: digest of the reader's source; an edited reader decodes anew.
-        roots: folders (or archives) in which the reader looks.
-        request: how many classes, and how images are prepared.
-        store: knows where the cache is.
-        progress: shows the decoding.
-
-    Raises:
-        DataError: the source is missing, damaged, or not what the reader reads.
+    With `skip_broken` images that cannot be decoded are left out and counted, else they stop it.
     """
-    source = reader.find(roots)
-    identity = [reader.name, code, source.digest, request.classes, request.images.model_dump()]
-    folder = store.cache_folder("images", f"{reader.name}-{digest_of(identity)}")
-    if not (folder / "meta.json").exists():
-        _build(folder, reader, source, request, progress)
-    return _open(folder, reader.name)
+
+    store: Store
+    progress: Progress
+    skip_broken: bool = False
+
+    def load(
+        self, reader: DatasetReader, code: str, roots: Sequence[Path], request: ReadRequest
+    ) -> Dataset:
+        """Return a data set, decoding it if this source was not decoded before.
+
+        Args:
+            reader: the data set's reader.
+            code: digest of the reader's source; an edited reader decodes anew.
+            roots: folders (or archives) in which the reader looks.
+            request: how many classes, and how images are prepared.
+
+        Raises:
+            DataError: the source is missing, damaged, or not what the reader reads.
+        """
+        source = reader.find(roots)
+        preparation = [request.classes, request.images.size, request.images.resize]
+        identity = [reader.name, code, source.digest, preparation, self.skip_broken]
+        folder = self.store.cache_folder("images", f"{reader.name}-{digest_of(identity)}")
+        if not (folder / "meta.json").exists():
+            self._build(folder, reader, source, request)
+        return replace(_open(folder, reader.name), unofficial=source.unofficial)
+
+    def _build(
+        self, folder: Path, reader: DatasetReader, source: Source, request: ReadRequest
+    ) -> None:
+        index = reader.index(source, request)
+        _check(index, reader.name)
+        digest = hashlib.sha256(json.dumps(index.class_names).encode())
+        total = len(index.train) + len(index.test)
+        kept: dict[str, list[Item]] = {}
+        broken: list[DataError] = []
+        with (
+            replaced_folder(folder) as new,
+            self.progress.task(f"decoding {reader.name}", total) as task,
+        ):
+            done = 0
+            for half, items in (("train", index.train), ("test", index.test)):
+                writer = ImageWriter(new / half)
+                kept[half] = []
+                for item, pixels in zip(items, reader.images(source, items, request), strict=True):
+                    done += 1
+                    task.update(done)
+                    if isinstance(pixels, DataError):
+                        broken.append(pixels)
+                        continue
+                    _check_pixels(pixels, reader.name, item, request)
+                    writer.add(pixels)
+                    kept[half].append(item)
+                    digest.update(pixels.tobytes())
+                writer.close()
+                _save_labels(new, half, kept[half], _numbers(items, kept[half]))
+                digest.update(json.dumps([item.label for item in kept[half]]).encode())
+            if broken and not self.skip_broken:
+                raise _all_broken(reader.name, broken)
+            meta = {
+                "class_names": index.class_names,
+                "class_keys": index.class_keys or index.class_names,
+                "fingerprint": digest.hexdigest()[:32],
+                "skipped": len(broken),
+                "train_keys": [item.key for item in kept["train"]],
+                "test_keys": [item.key for item in kept["test"]],
+            }
+            write_text(new / "meta.json", json.dumps(meta, ensure_ascii=False))
 
 
-def _build(
-    folder: Path, reader: DatasetReader, source: Source, request: ReadRequest, progress: Progress
-) -> None:
-    index = reader.index(source, request)
-    _check(index, reader.name)
-    digest = hashlib.sha256(json.dumps(index.class_names).encode())
-    total = len(index.train) + len(index.test)
-    with (
-        replaced_folder(folder) as new,
-        progress.task(f"decoding {reader.name}", total) as task,
-    ):
-        done = 0
-        for half, items in (("train", index.train), ("test", index.test)):
-            shape = (len(items), request.images.size, request.images.size, 3)
-            array = np.lib.format.open_memmap(
-                new / f"{half}.npy", mode="w+", dtype=np.uint8, shape=shape
-            )
-            for number, pixels in enumerate(reader.images(source, items, request)):
-                if pixels.shape != shape[1:] or pixels.dtype != np.uint8:
-                    raise DataError(
-                        f"reader {reader.name!r} gave {items[number].key} as {pixels.dtype} "
-                        f"{pixels.shape} instead of uint8 {shape[1:]}"
-                    )
-                array[number] = pixels
-                digest.update(pixels.tobytes())
-                done += 1
-                task.update(done)
-            array.flush()
-            labels = np.array([item.label for item in items], dtype=np.int64)
-            np.save(new / f"{half}_labels.npy", labels)
-            np.save(new / f"{half}_numbers.npy", _numbers(items))
-            digest.update(labels.tobytes())
-        meta = {
-            "class_names": index.class_names,
-            "class_keys": index.class_keys or index.class_names,
-            "fingerprint": digest.hexdigest()[:32],
-            "source": str(source.path) if source.path else "drawn by the reader",
-            "train_keys": [item.key for item in index.train],
-            "test_keys": [item.key for item in index.test],
-        }
-        write_text(new / "meta.json", json.dumps(meta, ensure_ascii=False))
+def _check_pixels(pixels: Pixels, name: str, item: Item, request: ReadRequest) -> None:
+    stored = request.images.stored
+    square = request.images.resize is None
+    fits = pixels.ndim == 3 and pixels.shape[2] == 3 and min(pixels.shape[:2]) == stored
+    if pixels.dtype != np.uint8 or not fits or (square and pixels.shape[0] != pixels.shape[1]):
+        raise DataError(
+            f"reader {name!r} gave {item.key} as {pixels.dtype} {pixels.shape}; expected uint8 "
+            f"(H, W, 3) with a shorter side of {stored}"
+        )
+
+
+def _all_broken(name: str, broken: Sequence[DataError]) -> DataError:
+    listed = "".join(f"\n  {error}" for error in broken[:20])
+    more = f"\n  and {len(broken) - 20} more" if len(broken) > 20 else ""
+    return DataError(
+        f"data set {name!r}: {len(broken)} images cannot be decoded (--skip-broken leaves them "
+        f"out and records how many):{listed}{more}"
+    )
+
+
+def _save_labels(folder: Path, half: str, items: Sequence[Item], numbers: np.ndarray) -> None:
+    labels = np.array([item.label for item in items], dtype=np.int64)
+    np.save(folder / f"{half}_labels.npy", labels)
+    np.save(folder / f"{half}_numbers.npy", numbers)
 
 
 def _open(folder: Path, name: str) -> Dataset:
@@ -101,7 +134,7 @@ def _open(folder: Path, name: str) -> Dataset:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         halves = {}
         for half in ("train", "test"):
-            images = np.load(folder / f"{half}.npy", mmap_mode="r", allow_pickle=False)
+            images = Images.open(folder / half)
             labels = np.load(folder / f"{half}_labels.npy", allow_pickle=False)
             numbers = np.load(folder / f"{half}_numbers.npy", allow_pickle=False)
             halves[half] = ImageArray(images, labels, numbers, tuple(meta[f"{half}_keys"]))
@@ -112,6 +145,7 @@ def _open(folder: Path, name: str) -> Dataset:
             train=halves["train"],
             test=halves["test"],
             fingerprint=meta["fingerprint"],
+            skipped=meta["skipped"],
         )
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
@@ -120,15 +154,15 @@ def _open(folder: Path, name: str) -> Dataset:
         ) from error
 
 
-def _numbers(items: Sequence[Item]) -> np.ndarray:
-    """Return the items' numbers; where a reader gives none, positions within the class."""
+def _numbers(items: Sequence[Item], kept: Sequence[Item]) -> np.ndarray:
+    """Return the numbers of `kept`; where a reader gives none, positions within the class."""
     seen: dict[int, int] = {}
-    numbers = []
+    numbers: dict[str, int] = {}
     for item in items:
         position = seen.get(item.label, 0)
         seen[item.label] = position + 1
-        numbers.append(position if item.number is None else item.number)
-    return np.array(numbers, dtype=np.int64)
+        numbers[item.key] = position if item.number is None else item.number
+    return np.array([numbers[item.key] for item in kept], dtype=np.int64)
 
 
 def _check(index: DatasetIndex, name: str) -> None:

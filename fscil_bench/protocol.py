@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 PositiveInt = Annotated[int, Field(gt=0)]
 Channels = tuple[float, float, float]
-Augmentation = Literal["crop", "flip", "autoaugment_cifar10", "autoaugment_imagenet"]
+Augmentation = Literal[
+    "crop", "resized_crop", "flip", "autoaugment_cifar10", "autoaugment_imagenet"
+]
 
 
 class _Frozen(BaseModel):
@@ -29,15 +31,21 @@ class _Frozen(BaseModel):
 class ImageSpec(_Frozen):
     """How an image becomes the backbone's input.
 
-    `resize` is the length the shorter side is brought to before the central square of `size`
-    pixels is cut out; without it the shorter side becomes `size`. `mean` and `std` are per
-    channel, of values in [0, 1].
+    `resize` is the length the shorter side is brought to; images are then stored whole, training
+    may crop from all of them, and the test transform cuts out the central square of `size` pixels.
+    Without it the central square of the image, at `size`, is all that is stored. `mean` and `std`
+    are per channel, of values in [0, 1].
     """
 
     size: PositiveInt
     resize: PositiveInt | None = None
     mean: Channels
     std: Channels
+
+    @property
+    def stored(self) -> int:
+        """Length of the shorter side of a stored image."""
+        return self.resize or self.size
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -85,7 +93,8 @@ class Protocol(_Frozen):
     `base_classes` are the base session's, then each session brings the next `way` classes with
     `shot` images each. `split` is the default choice of shots: `canonical` (a published list)
     or `seeded`. `train_images` is the number of training images a class of the full data set
-    has; a copy that has fewer is used, and every run and table says so.
+    has; a copy that has fewer is used, and every run and table says so. `class_order` is the
+    data set's own or a seeded permutation of it, `seed:3`.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -96,11 +105,12 @@ class Protocol(_Frozen):
     way: PositiveInt
     shot: PositiveInt
     sessions: Annotated[int, Field(ge=0)]
+    class_order: Annotated[str, Field(pattern=r"^(dataset|seed:\d+)$")] = "dataset"
     split: Literal["canonical", "seeded"] = "seeded"
     canonical_shots: str | None = None
     train_images: PositiveInt | None = None
     backbone: str
-    pretraining: str = "none"
+    pretraining: Literal["none", "imagenet"] = "none"
     images: ImageSpec
     recipe: Recipe
 
@@ -135,10 +145,16 @@ class Protocol(_Frozen):
     def override(self, **changes: Any) -> Protocol:
         """Return this protocol with top-level or recipe fields changed, validated anew.
 
+        Where `way` or `base_classes` change and `sessions` is not given, there are as many
+        sessions as the classes allow.
+
         Raises:
             UsageError: a changed value does not fit.
         """
         data = self.model_dump()
+        if {"way", "base_classes"} & set(changes) and "sessions" not in changes:
+            base, way = (changes.get(name, data[name]) for name in ("base_classes", "way"))
+            changes["sessions"] = max(0, (self.classes - base) // max(1, way))
         for name, value in changes.items():
             target = data["recipe"] if name in Recipe.model_fields else data
             target[name] = value

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fscil_bench.data import Dataset
+from fscil_bench.data import Dataset, ImageArray
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.features import Features
 from fscil_bench.method import Needs
@@ -215,7 +215,7 @@ class SessionMaker:
         views = {}
         if self.features is not None:
             views = {view: _copied(self.features.test, indices) for view in self.needs.features}
-        images = _copied(self.dataset.test.images, indices) if self.needs.images else None
+        images = self._images(self.dataset.test, indices)
         return Queries(views, images)
 
     def test_indices(self, number: int) -> np.ndarray:
@@ -227,8 +227,13 @@ class SessionMaker:
         views = {}
         if self.features is not None:
             views = {view: _copied(self.features.train, indices) for view in self.needs.features}
-        images = _copied(self.dataset.train.images, indices) if self.needs.images else None
+        images = self._images(self.dataset.train, indices)
         return LabelledSamples(labels, views, images)
+
+    def _images(self, half: ImageArray, indices: np.ndarray) -> torch.Tensor | None:
+        if not self.needs.images:
+            return None
+        return half.images.squares(indices, self.protocol.images.stored)
 
 
 def _copied(array: np.ndarray, indices: np.ndarray) -> torch.Tensor:

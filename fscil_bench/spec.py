@@ -14,7 +14,15 @@ import fscil_bench
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 
 Precision = Literal["fp32", "bf16"]
-TRAINING_MODULES = ("augment", "backbones", "compute", "seeding", "training")
+TRAINING_MODULES = (
+    "augment",
+    "backbones",
+    "compute",
+    "pixels",
+    "seeding",
+    "training",
+    "weights",
+)
 """Engine modules whose code can change a trained representation or its features."""
 RUN_MODULES = (*TRAINING_MODULES, "features", "method", "protocol", "runner", "sessions")
 """Engine modules whose code can change a prediction."""
@@ -31,6 +39,7 @@ class RepresentationSpec(BaseModel):
     dataset: str
     data_fingerprint: str
     base_classes: int
+    class_order: str = "dataset"
     backbone: str
     pretraining: str
     images: ImageSpec

@@ -18,30 +18,30 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fscil_bench.augment import augment, normalise
+from fscil_bench.augment import augment, normalise, resized_crops
 from fscil_bench.backbones import build_backbone, feature_dim
 from fscil_bench.compute import autocast
 from fscil_bench.errors import FscilError
+from fscil_bench.method import batches
+from fscil_bench.pixels import Images
 from fscil_bench.progress import Progress, Task
 from fscil_bench.protocol import ImageSpec, Recipe
 from fscil_bench.representation import Representation, TrainedRepresentation, TrainingBatch
 from fscil_bench.seeding import Randomness
 from fscil_bench.spec import RepresentationSpec
 from fscil_bench.tensorfile import load_tensors, save_tensors
+from fscil_bench.weights import NONE, Pretraining, load_pretrained
 
 EVALUATION_BATCH = 500
 
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Images uint8 (n, H, W, 3), possibly memory-mapped, with their labels (n,)."""
+    """Some of the stored images: `members` (n,) are their indices, `labels` (n,) their classes."""
 
-    images: np.ndarray
+    images: Images
+    members: np.ndarray
     labels: np.ndarray
-
-    def take(self, indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a batch as tensors, copied out of the map."""
-        return torch.from_numpy(self.images[indices]), torch.from_numpy(self.labels[indices])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -122,6 +122,7 @@ class BaseTraining:
         heldout: base training images kept out, to measure (and with `checkpoint = "best"`, choose)
             epochs on; may be empty.
         device: where to train.
+        pretraining: the weights that the backbone starts from.
     """
 
     def __init__(
@@ -131,7 +132,9 @@ class BaseTraining:
         base: LabelledImages,
         heldout: LabelledImages,
         device: torch.device,
+        pretraining: Pretraining | None = None,
     ) -> None:
+        self.pretraining = pretraining or Pretraining(NONE)
         self.spec, self.representation = spec, representation
         self.base, self.heldout, self.device = base, heldout, device
         self.random = Randomness(("representation", spec.seed))
@@ -170,7 +173,9 @@ class BaseTraining:
     def fresh_state(self) -> TrainingState:
         """Return initialised networks with their optimiser."""
         spec, recipe = self.spec, self.spec.recipe
-        backbone = build_backbone(spec.backbone, self.random.seed("backbone")).to(self.device)
+        backbone = build_backbone(spec.backbone, self.random.seed("backbone"))
+        load_pretrained(backbone, self.pretraining)
+        backbone.to(self.device)
         dim, generator = feature_dim(spec.backbone), self.random.torch("head")
         head = self.representation.build_head(dim, spec.base_classes, generator).to(self.device)
         optimiser = torch.optim.SGD(
@@ -221,10 +226,16 @@ class BaseTraining:
         return loss.detach().float()
 
     def _batch(self, indices: np.ndarray, epoch: int, generator: torch.Generator) -> TrainingBatch:
-        pixels, labels = self.base.take(indices)
         images, operations = self.spec.images, self.spec.recipe.augment
+        members = self.base.members[indices]
+        labels = torch.from_numpy(self.base.labels[indices])
 
         def view() -> torch.Tensor:
+            if "resized_crop" in operations:
+                whole = self.base.images.whole(members)
+                pixels = resized_crops(whole, images.size, generator)
+            else:
+                pixels = self.base.images.squares(members, images.size)
             changed = augment(pixels, operations, generator)
             return normalise(changed, images.mean, images.std, self.device)
 
@@ -236,8 +247,8 @@ class BaseTraining:
             return
         rows = self.representation.classifier(state.head).detach().float().cpu()
         rows = F.normalize(rows, dim=1)
-        images = self.heldout.images
-        blocks = extract_features(state.backbone, images, self.spec.images, self.device)
+        images, members = self.heldout.images, self.heldout.members
+        blocks = extract_features(state.backbone, images, members, self.spec.images, self.device)
         predicted = torch.cat([(block @ rows.T).argmax(1) for block in blocks]).numpy()
         accuracy = float(np.mean(predicted == self.heldout.labels))
         earlier = state.log["heldout_accuracy"]
@@ -296,13 +307,19 @@ def epoch_batches(count: int, size: int, generator: torch.Generator) -> Iterator
 
 @torch.no_grad()
 def extract_features(
-    backbone: nn.Module, images: np.ndarray, spec: ImageSpec, device: torch.device
+    backbone: nn.Module,
+    images: Images,
+    members: np.ndarray,
+    spec: ImageSpec,
+    device: torch.device,
 ) -> Iterator[torch.Tensor]:
     """Yield float32 features (b, D) on the CPU, batch by batch, under the test transform.
+
+    `members` are the indices of the images.
 
     Always in full precision: means and covariances are taken from them.
     """
     backbone.eval()
-    for start in range(0, len(images), EVALUATION_BATCH):
-        block = torch.from_numpy(np.array(images[start : start + EVALUATION_BATCH]))
+    for part in batches(len(members), EVALUATION_BATCH):
+        block = images.squares(members[part], spec.size)
         yield backbone(normalise(block, spec.mean, spec.std, device)).float().cpu()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fscil_bench.augment import augment, normalise
+from fscil_bench.augment import augment, central, normalise, resized_crops
 from fscil_bench.compute import (
     PrecisionChoice,
     autocast,
@@ -22,10 +22,10 @@ from fscil_bench.compute import (
     resolve_device,
     resolve_precision,
 )
-from fscil_bench.data import Dataset, ReadRequest
-from fscil_bench.errors import UsageError
+from fscil_bench.data import Dataset, ReadRequest, reordered
+from fscil_bench.errors import DataError, UsageError
 from fscil_bench.features import Features, check_views, load_features
-from fscil_bench.image_cache import load_dataset
+from fscil_bench.image_cache import ImageCache
 from fscil_bench.method import Method, MethodContext, Network
 from fscil_bench.params import params_dict, parse_params
 from fscil_bench.progress import Progress
@@ -56,6 +56,7 @@ from fscil_bench.spec import (
 from fscil_bench.store import RunRecord, Store, StoredRun, now
 from fscil_bench.tensorfile import load_tensors, save_tensors
 from fscil_bench.training import BaseTraining, LabelledImages
+from fscil_bench.weights import NONE, Pretraining, resolve_pretraining
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,28 @@ class Plan:
     representation: Representation
     dataset: Dataset
     table: CanonicalShots | None
+    pretraining: Pretraining
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a workbench works, whatever it is asked to run.
+
+    Attributes:
+        data_roots: folders or archives in which data sets are looked for.
+        device: `auto`, `cpu`, `cuda`, `cuda:1` ...
+        precision: of base training; `auto` is bf16 where the hardware computes it.
+        weights: a file of pre-trained weights, `none`, or None for what the protocol wants.
+        unofficial_data: whether a copy that is not the published one may be used.
+        skip_broken: whether images that cannot be decoded are left out.
+    """
+
+    data_roots: Sequence[Path] = ()
+    device: str = "auto"
+    precision: PrecisionChoice = "auto"
+    weights: str | None = None
+    unofficial_data: bool = False
+    skip_broken: bool = False
 
 
 class Workbench:
@@ -93,14 +116,12 @@ class Workbench:
         store: Store,
         registry: Registry,
         progress: Progress,
-        data_roots: Sequence[Path] = (),
-        device: str = "auto",
-        precision: PrecisionChoice = "auto",
+        options: Options | None = None,
     ) -> None:
         self.store, self.registry, self.progress = store, registry, progress
-        self.data_roots = tuple(data_roots)
-        self.device = resolve_device(device)
-        self.precision = resolve_precision(precision, self.device)
+        self.options = options or Options()
+        self.device = resolve_device(self.options.device)
+        self.precision = resolve_precision(self.options.precision, self.device)
         self._datasets: dict[str, Dataset] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[str, Features] = {}
@@ -123,6 +144,7 @@ class Workbench:
         check_views(f"method {method.name!r}", method.value.needs.features)
         _check_extras(method.value, brought.value)
         split, table = _split(request.split or protocol.split, protocol, folder)
+        pretraining = self._pretraining(protocol)
         dataset = self.dataset(protocol)
         representation = RepresentationSpec(
             name=brought.name,
@@ -131,8 +153,9 @@ class Workbench:
             dataset=dataset.name,
             data_fingerprint=dataset.fingerprint,
             base_classes=protocol.base_classes,
+            class_order=protocol.class_order,
             backbone=protocol.backbone,
-            pretraining=protocol.pretraining,
+            pretraining=pretraining.title,
             images=protocol.images,
             recipe=protocol.recipe,
             precision=self.precision,
@@ -150,7 +173,8 @@ class Workbench:
             code=method.digest(),
             engine=engine_digest(RUN_MODULES),
         )
-        return Plan(spec, method.value, params, brought.value(brought_params), dataset, table)
+        made = brought.value(brought_params)
+        return Plan(spec, method.value, params, made, dataset, table, pretraining)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
         """Return the stored run of a plan, made now if it is not there (or if `force`)."""
@@ -176,7 +200,7 @@ class Workbench:
             sessions=outcome.sessions,
             pretrain_seconds=pretrain_seconds,
             peak_memory=peak_memory(),
-            flags=_flags(plan.method),
+            flags=_flags(plan),
             notes=outcome.notes,
             representation_log=trained.log,
             environment=environment(self.device),
@@ -191,11 +215,23 @@ class Workbench:
         request = ReadRequest(protocol.classes, protocol.images)
         key = digest_of([reader.name, request.classes, request.images.model_dump()])
         if key not in self._datasets:
-            self._datasets[key] = load_dataset(
-                reader.value(), reader.digest(), self.data_roots, request, self.store, self.progress
+            cache = ImageCache(self.store, self.progress, self.options.skip_broken)
+            roots = self.options.data_roots
+            self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
+            self._check_official(self._datasets[key])
+        dataset = reordered(self._datasets[key], protocol.class_order)
+        check_dataset(protocol, dataset)
+        return dataset
+
+    def _check_official(self, dataset: Dataset) -> None:
+        if dataset.unofficial and not self.options.unofficial_data:
+            raise DataError(
+                f"data set {dataset.name!r}: {dataset.unofficial}; --unofficial-data uses this "
+                "copy all the same, and marks the run and its row in every table"
             )
-        check_dataset(protocol, self._datasets[key])
-        return self._datasets[key]
+
+    def _pretraining(self, protocol: Protocol) -> Pretraining:
+        return resolve_pretraining(protocol.backbone, protocol.pretraining, self.options.weights)
 
     def trained(self, plan: Plan) -> TrainedRepresentation:
         """Return the plan's representation, trained now if it is not stored."""
@@ -205,7 +241,7 @@ class Workbench:
             train = plan.dataset.train
 
             def part(indices: np.ndarray) -> LabelledImages:
-                return LabelledImages(np.asarray(train.images[indices]), train.labels[indices])
+                return LabelledImages(train.images, indices, train.labels[indices])
 
             training = BaseTraining(
                 spec,
@@ -213,6 +249,7 @@ class Workbench:
                 part(assignment.base),
                 part(assignment.heldout),
                 self.device,
+                plan.pretraining,
             )
             folder = self.store.representation_folder(spec.key)
             self._trained[spec.key] = training.run(folder, self.progress)
@@ -241,13 +278,15 @@ class Workbench:
 
     def _network(self, plan: Plan, trained: TrainedRepresentation) -> Network:
         images, operations = plan.spec.protocol.images, plan.spec.protocol.recipe.augment
+        size, crops = images.size, "resized_crop" in operations
         mean, std, device, precision = images.mean, images.std, self.device, self.precision
 
         def train_pixels(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-            return normalise(augment(pixels, operations, generator), mean, std, device)
+            cut = resized_crops(list(pixels), size, generator) if crops else central(pixels, size)
+            return normalise(augment(cut, operations, generator), mean, std, device)
 
         def test_pixels(pixels: torch.Tensor) -> torch.Tensor:
-            return normalise(pixels, mean, std, device)
+            return normalise(central(pixels, size), mean, std, device)
 
         def at_precision() -> AbstractContextManager[Any]:
             return autocast(precision, device)
@@ -304,5 +343,16 @@ def _spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
     return int(counts.min()), int(counts.max())
 
 
-def _flags(method: type[Method]) -> tuple[str, ...]:
-    return ("knows the final class count",) if method.needs.final_class_count else ()
+def _flags(plan: Plan) -> tuple[str, ...]:
+    """Return what a table must say beside the row."""
+    flags = []
+    if plan.method.needs.final_class_count:
+        flags.append("knows the final class count")
+    if plan.dataset.unofficial:
+        flags.append(f"unofficial data ({plan.dataset.unofficial})")
+    if plan.dataset.skipped:
+        flags.append(f"{plan.dataset.skipped} broken images skipped")
+    wanted = plan.spec.protocol.pretraining
+    if wanted == "imagenet" and plan.pretraining.title == NONE:
+        flags.append("without the protocol's ImageNet weights")
+    return tuple(flags)

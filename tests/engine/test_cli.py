@@ -52,7 +52,7 @@ def test_a_report_names_missing_runs_with_their_commands(folder: Path) -> None:
     words = ["--protocol", "toy", "--method", "ncm,ldc", "--seeds", "0,7"]
     table = call(folder, "report", "main-table", *words)
     assert table.exit_code == 0
-    assert "--method ncm --protocol toy --seeds 7" in table.output
+    assert "--method ncm --protocol toy.toml --seeds 7" in table.output
     assert "--method ldc --protocol toy" in table.output
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fscil_bench.data import decode_rgb, to_square
+from fscil_bench.data import decode_rgb, prepare
 from fscil_bench.errors import DataError
+from fscil_bench.pixels import Images
 from fscil_bench.protocol import ImageSpec
 
 
@@ -62,19 +63,24 @@ def test_a_broken_image_is_named_by_its_path(content: bytes, reason: str) -> Non
 def test_the_central_square_of_the_resized_image_is_cut_out() -> None:
     pixels = np.zeros((10, 20, 3), np.uint8)
     pixels[:, 5:15] = 255
-    square = to_square(Image.fromarray(pixels), spec(10))
+    square = prepare(Image.fromarray(pixels), spec(10))
     assert square.shape == (10, 10, 3)
     assert (square == 255).all(), "columns 5 to 14 are the centre"
 
 
 @pytest.mark.parametrize("size", [(64, 64), (100, 37), (37, 100), (500, 375), (33, 1000)])
 def test_any_shape_becomes_a_square(size: tuple[int, int]) -> None:
-    assert to_square(Image.new("RGB", size), spec(28, 32)).shape == (28, 28, 3)
+    assert prepare(Image.new("RGB", size), spec(28)).shape == (28, 28, 3)
+    assert min(prepare(Image.new("RGB", size), spec(28, 32)).shape[:2]) == 32, "stored whole"
 
 
 def test_resizing_is_torchvisions() -> None:
     from torchvision import transforms
 
     image = Image.effect_noise((50, 40), 60).convert("RGB")
+    expected = transforms.Compose([transforms.Resize(28), transforms.CenterCrop(28)])(image)
+    assert np.array_equal(prepare(image, spec(28)), np.asarray(expected))
+    whole = Images.from_block(prepare(image, spec(28, 32))[None])
     expected = transforms.Compose([transforms.Resize(32), transforms.CenterCrop(28)])(image)
-    assert np.array_equal(to_square(image, spec(28, 32)), np.asarray(expected))
+    cut = whole.squares(np.array([0]), 28)[0].numpy()
+    assert np.array_equal(cut, np.asarray(expected))

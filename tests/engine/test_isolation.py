@@ -14,6 +14,7 @@ import torch
 from fscil_bench.data import Dataset, ImageArray
 from fscil_bench.features import Features
 from fscil_bench.method import Method, Needs
+from fscil_bench.pixels import Images
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import Protocol, Queries, Session
 from fscil_bench.registry import Plugin, load_registry
@@ -21,11 +22,12 @@ from fscil_bench.runner import Outcome
 from fscil_bench.sessions import Assignment, CanonicalShots, SessionMaker
 from fscil_bench.spec import RunSpec
 from fscil_bench.store import Store
-from fscil_bench.workbench import Plan, RunRequest, Workbench
+from fscil_bench.workbench import Options, Plan, RunRequest, Workbench
 
 TOY = Path(__file__).parents[1] / "toy"
 FORBIDDEN = (
-    Protocol, Dataset, ImageArray, Features, Assignment, CanonicalShots, SessionMaker, RunSpec,
+    Protocol, Dataset, ImageArray, Images, Features, Assignment, CanonicalShots, SessionMaker,
+    RunSpec,
     Plan, Workbench, Store, Outcome,
 )  # fmt: skip
 CLASSES, SESSIONS = 37, 11
@@ -94,7 +96,9 @@ def handed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Assignmen
     folder = tmp_path_factory.mktemp("isolation")
     registry = load_registry((TOY / "toy_reader.py",))
     registry.add(Plugin("method", "spy", Spy, Path(__file__), "test"))
-    bench = Workbench(Store(folder / "r", folder / "c"), registry, Silent(), precision="fp32")
+    bench = Workbench(
+        Store(folder / "r", folder / "c"), registry, Silent(), Options(precision="fp32")
+    )
     overrides = {"classes": CLASSES, "way": 3, "sessions": SESSIONS, "epochs": 1, "holdout": 0.2}
     plan = bench.plan(RunRequest("spy", str(TOY / "toy.toml"), overrides=overrides))
     Spy.handed.clear()

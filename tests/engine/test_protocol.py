@@ -100,6 +100,16 @@ def test_a_circle_of_inheritance_is_refused(tmp_path: Path) -> None:
         load_protocol(tmp_path / "a.toml")
 
 
+def test_another_way_gives_as_many_sessions_as_the_classes_allow(tmp_path: Path) -> None:
+    protocol = load_protocol(write(tmp_path, GOOD))
+    changed = protocol.override(way=3)
+    assert (changed.sessions, changed.classes_used) == (2, 10)
+    assert protocol.override(base_classes=7, way=1).session_classes(3) == (9,)
+    assert protocol.override(way=3, sessions=1).classes_used == 7
+    with pytest.raises(UsageError, match="exceeds classes = 10"):
+        protocol.override(way=3, sessions=3)
+
+
 def test_overrides_are_validated(tmp_path: Path) -> None:
     protocol = load_protocol(write(tmp_path, GOOD))
     assert protocol.override(epochs=7).recipe.epochs == 7

@@ -7,6 +7,7 @@ import pytest
 
 from fscil_bench.data import Dataset, ImageArray
 from fscil_bench.errors import DataError, UsageError
+from fscil_bench.pixels import Images
 from fscil_bench.protocol import Protocol, load_protocol
 from fscil_bench.sessions import (
     canonical_shots,
@@ -31,7 +32,7 @@ def labels() -> np.ndarray:
 
 def dataset(labels: np.ndarray, test_labels: np.ndarray) -> Dataset:
     def half(values: np.ndarray) -> ImageArray:
-        images = np.zeros((len(values), 16, 16, 3), np.uint8)
+        images = Images.from_block(np.zeros((len(values), 16, 16, 3), np.uint8))
         numbers = np.array([int(np.sum(values[:i] == c)) for i, c in enumerate(values)])
         return ImageArray(images, values, numbers, tuple(map(str, range(len(values)))))
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fscil_bench.errors import FscilError, StoreError
+from fscil_bench.pixels import Images
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec, Recipe
 from fscil_bench.registry import load_registry
@@ -23,7 +24,8 @@ def images(per_class: int, seed: int) -> LabelledImages:
     patterns = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3))
     labels = np.repeat(np.arange(3), per_class)
     noisy = patterns[labels] + random.normal(0, 30, (len(labels), 8, 8, 3))
-    return LabelledImages(np.clip(noisy, 0, 255).astype(np.uint8), labels)
+    stored = Images.from_block(np.clip(noisy, 0, 255).astype(np.uint8))
+    return LabelledImages(stored, np.arange(len(labels)), labels)
 
 
 def training(heldout: bool = False, precision: str = "fp32", **recipe: Any) -> BaseTraining:
@@ -44,11 +46,7 @@ def training(heldout: bool = False, precision: str = "fp32", **recipe: Any) -> B
         code="",
         engine="",
     )
-    kept_out = (
-        images(4, 2)
-        if heldout
-        else LabelledImages(np.empty((0, 8, 8, 3), np.uint8), np.empty(0, np.int64))
-    )
+    kept_out = images(4 if heldout else 0, 2)
     return BaseTraining(spec, plugin.value(plugin.value.Params()), images(9, 1), kept_out, CPU)
 
 

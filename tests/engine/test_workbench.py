@@ -13,7 +13,7 @@ from fscil_bench.errors import UsageError
 from fscil_bench.progress import Silent
 from fscil_bench.registry import load_registry
 from fscil_bench.store import Store
-from fscil_bench.workbench import RunRequest, Workbench
+from fscil_bench.workbench import Options, RunRequest, Workbench
 
 TOY = Path(__file__).parents[1] / "toy"
 
@@ -92,7 +92,10 @@ def test_every_choice_moves_the_key(folder: Path) -> None:
         run(folder, seed=1),
         run(folder, split="canonical"),
         run(folder, params={"space": "tukey"}),
-        run(folder, epochs=1),
+        run(folder, overrides={"epochs": 1}),
+        run(folder, overrides={"way": 3}),
+        run(folder, overrides={"shot": 2}),
+        run(folder, overrides={"class_order": "seed:1"}),
         run(folder, representation_params={"temperature": 8}),
         run(folder, representation_seed=1),
         run(folder, precision="bf16"),
@@ -111,7 +114,7 @@ def test_held_out_images_are_not_trained_on(folder: Path) -> None:
         Store(folder / "results", folder / "cache"),
         load_registry((TOY / "toy_reader.py",)),
         Silent(),
-        precision="fp32",
+        Options(precision="fp32"),
     )
     changes = {"holdout": 0.25, "checkpoint": "best"}
     plan = bench.plan(RunRequest("ncm", str(TOY / "toy.toml"), overrides=changes))
@@ -130,7 +133,7 @@ def test_held_out_images_are_not_trained_on(folder: Path) -> None:
         ({"split": "random"}, "unknown split 'random'; known: canonical, seeded"),
         ({"device": "abacus"}, "device 'abacus' cannot be used here"),
         ({"precision": "fp8"}, "unknown precision 'fp8'"),
-        ({"epochs": 0}, "recipe.epochs = 0"),
+        ({"overrides": {"epochs": 0}}, "recipe.epochs = 0"),
     ],
 )
 def test_a_bad_request_is_answered(folder: Path, options: dict[str, Any], expected: str) -> None:
