@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,10 +27,11 @@ Pixels = np.ndarray
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """What a protocol asks of a reader: so many classes, at this size."""
+    """What a protocol asks of a reader: so many classes, at this size, with its own options."""
 
     classes: int
     images: ImageSpec
+    options: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,29 @@ class DatasetIndex:
     class_keys: tuple[str, ...] = ()
 
 
+Digester = Callable[[Path, str], str]
+"""Returns the digest of a file by an algorithm that hashlib knows."""
+
+
+def file_digest(path: Path, algorithm: str = "sha256") -> str:
+    """Return the digest of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that can be fetched: its name, addresses in order of preference, digest and size.
+
+    `digest` is written algorithm:hexadecimal; `size` is in bytes.
+    """
+
+    filename: str
+    addresses: tuple[str, ...]
+    digest: str
+    size: int
+
+
 class DatasetReader(ABC):
     """Reads one data set, from wherever its users keep it. Lives in `protocols/`.
 
@@ -79,10 +104,16 @@ class DatasetReader(ABC):
     """
 
     name: ClassVar[str]
+    download: ClassVar[Download | None] = None
+    """The published archive, where it has an address."""
+    advice: ClassVar[str] = ""
+    """How to come by the data where they cannot be downloaded."""
 
     @abstractmethod
-    def find(self, roots: Sequence[Path]) -> Source:
-        """Return the source under one of `roots`.
+    def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
+        """Return the source under one of `roots`: a folder, or the archive itself.
+
+        `digest` remembers files that it has seen, so that a large archive is read only once.
 
         Raises:
             DataError: nothing fits; the message says what was looked for, where, and how to get it.

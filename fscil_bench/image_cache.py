@@ -19,6 +19,7 @@ from fscil_bench.data import (
     Pixels,
     ReadRequest,
     Source,
+    file_digest,
 )
 from fscil_bench.errors import DataError
 from fscil_bench.pixels import Images, ImageWriter
@@ -52,13 +53,28 @@ class ImageCache:
         Raises:
             DataError: the source is missing, damaged, or not what the reader reads.
         """
-        source = reader.find(roots)
-        preparation = [request.classes, request.images.size, request.images.resize]
+        source = reader.find(roots, self._digest)
+        images = request.images
+        preparation = [request.classes, images.size, images.resize, dict(request.options)]
         identity = [reader.name, code, source.digest, preparation, self.skip_broken]
         folder = self.store.cache_folder("images", f"{reader.name}-{digest_of(identity)}")
         if not (folder / "meta.json").exists():
             self._build(folder, reader, source, request)
         return replace(_open(folder, reader.name), unofficial=source.unofficial)
+
+    def _digest(self, path: Path, algorithm: str) -> str:
+        """Return a file's digest, remembered for as long as its size and time do not change."""
+        memo = self.store.cache / "digests.json"
+        status = path.stat()
+        key = f"{algorithm}:{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
+        try:
+            known: dict[str, str] = json.loads(memo.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = {}
+        if key not in known:
+            known[key] = file_digest(path, algorithm)
+            write_text(memo, json.dumps(known, indent=1))
+        return known[key]
 
     def _build(
         self, folder: Path, reader: DatasetReader, source: Source, request: ReadRequest

@@ -94,7 +94,9 @@ class Protocol(_Frozen):
     `shot` images each. `split` is the default choice of shots: `canonical` (a published list)
     or `seeded`. `train_images` is the number of training images a class of the full data set
     has; a copy that has fewer is used, and every run and table says so. `class_order` is the
-    data set's own or a seeded permutation of it, `seed:3`.
+    data set's own or a seeded permutation of it, `seed:3`. `data` is where a user's own data lie,
+    relative to the protocol's file; it is in no key and no record, the images' digest is.
+    `reader_options` are passed on to the data set's reader.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -109,6 +111,8 @@ class Protocol(_Frozen):
     split: Literal["canonical", "seeded"] = "seeded"
     canonical_shots: str | None = None
     train_images: PositiveInt | None = None
+    data: Annotated[str | None, Field(exclude=True)] = None
+    reader_options: dict[str, int | float | str] = {}
     backbone: str
     pretraining: Literal["none", "imagenet"] = "none"
     images: ImageSpec

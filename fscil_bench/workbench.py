@@ -145,7 +145,7 @@ class Workbench:
         _check_extras(method.value, brought.value)
         split, table = _split(request.split or protocol.split, protocol, folder)
         pretraining = self._pretraining(protocol)
-        dataset = self.dataset(protocol)
+        dataset = self.dataset(protocol, folder)
         representation = RepresentationSpec(
             name=brought.name,
             params=params_dict(brought_params),
@@ -209,14 +209,16 @@ class Workbench:
         targets = plan.dataset.test.labels
         return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
 
-    def dataset(self, protocol: Protocol) -> Dataset:
-        """Return the protocol's data set, checked against it."""
+    def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
+        """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
         reader = self.registry.get("data set", protocol.dataset)
-        request = ReadRequest(protocol.classes, protocol.images)
-        key = digest_of([reader.name, request.classes, request.images.model_dump()])
+        request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
+        own = (folder / protocol.data,) if protocol.data else ()
+        images = request.images.model_dump()
+        key = digest_of([reader.name, request.classes, images, request.options, *map(str, own)])
         if key not in self._datasets:
             cache = ImageCache(self.store, self.progress, self.options.skip_broken)
-            roots = self.options.data_roots
+            roots = (*own, *self.options.data_roots)
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
             self._check_official(self._datasets[key])
         dataset = reordered(self._datasets[key], protocol.class_order)

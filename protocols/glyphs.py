@@ -9,16 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import PIL
-from PIL import Image, features
+from PIL import features
 
 from fscil_bench.data import (
     DatasetIndex,
     DatasetReader,
+    Digester,
     Item,
     Pixels,
     ReadRequest,
     Source,
-    prepare,
+    file_digest,
 )
 from fscil_bench.errors import DataError
 from fscil_bench.seeding import Randomness
@@ -76,13 +77,13 @@ class Glyphs(DatasetReader):
 
     name = "glyphs"
 
-    def find(self, roots: Sequence[Path]) -> Source:
+    def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
         """Return the source, which has no path: `roots` do not matter.
 
         Raises:
             DataError: the installed Matplotlib lacks some of the typefaces, which are named.
         """
-        del roots
+        del roots, digest
         return Source(None, _digest())
 
     def index(self, source: Source, request: ReadRequest) -> DatasetIndex:
@@ -102,16 +103,14 @@ class Glyphs(DatasetReader):
 
     def images(
         self, source: Source, items: Sequence[Item], request: ReadRequest
-    ) -> Iterator[Pixels]:
-        """Draw `items`, in order, as uint8 (size, size, 3); see `DatasetReader.images`."""
+    ) -> Iterator[Pixels | DataError]:
+        """Draw `items`, in order, each at the side that is to be stored."""
         del source
-        side = request.images.resize or request.images.size
         folder = font_folder()
         for item in items:
             half, char, face, number = item.key.split("/")
             rng = Randomness(("glyphs", half, char, int(number))).numpy("image")
-            drawn = render(folder / f"{face}.ttf", char, side, rng)
-            yield prepare(Image.fromarray(drawn), request.images)
+            yield render(folder / f"{face}.ttf", char, request.images.stored, rng)
 
 
 def faces(half: str, char: str) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,11 +10,14 @@ from zipfile import ZipFile
 from fscil_bench.data import (
     DatasetIndex,
     DatasetReader,
+    Digester,
+    Download,
     Item,
     Pixels,
     ReadRequest,
     Source,
     decode_rgb,
+    file_digest,
     prepare,
 )
 from fscil_bench.errors import DataError
@@ -47,8 +49,9 @@ class TinyImageNet(DatasetReader):
     """
 
     name = "tiny_imagenet"
+    download = Download(ARCHIVE, (URL,), "md5:90528d7ca1a48142e341f4ef8d21d0de", 248_100_043)
 
-    def find(self, roots: Sequence[Path]) -> Source:
+    def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
         """Return the archive: one of `roots` itself, or in one of them.
 
         Raises:
@@ -57,7 +60,9 @@ class TinyImageNet(DatasetReader):
         for root in roots:
             for path in (root, root / ARCHIVE):
                 if path.name == ARCHIVE and path.is_file():
-                    return Source(path, _digest(path))
+                    with opened(path):
+                        with opened(path):  # a file that is no archive is explained here
+                        return Source(path, digest(path, "sha256"))
         looked = ", ".join(_described(root) for root in roots) or "no folder at all"
         raise DataError(
             f"{ARCHIVE} was not found; looked in {looked}. Fetch it from {URL}, leave it packed, "
@@ -82,17 +87,20 @@ class TinyImageNet(DatasetReader):
 
     def images(
         self, source: Source, items: Sequence[Item], request: ReadRequest
-    ) -> Iterator[Pixels]:
+    ) -> Iterator[Pixels | DataError]:
         """Yield the pixels of `items`, in order; see `DatasetReader.images`.
 
-        Raises:
-            DataError: an image is missing, absurdly large or damaged; the message names it.
+        In place of an image that is missing, absurdly large or damaged comes its error.
         """
-        path = _path(source)
-        with opened(path) as archive:
+        with opened(_path(source)) as archive:
             for item in items:
-                content = read_member(archive, item.key, IMAGE_LIMIT)
-                yield prepare(decode_rgb(content, f"{path}: {item.key}"), request.images)
+                try:
+                    content = read_member(archive, item.key, IMAGE_LIMIT)
+                    image = decode_rgb(content, f"{archive.filename}: {item.key}")
+                except DataError as error:
+                    yield error
+                else:
+                    yield prepare(image, request.images)
 
 
 def official_classes() -> tuple[str, ...]:
@@ -115,11 +123,6 @@ def _path(source: Source) -> Path:
     if source.path is None:
         raise DataError(f"the source of Tiny-ImageNet must be a file, {ARCHIVE}")
     return source.path
-
-
-def _digest(path: Path) -> str:
-    with opened(path), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _described(root: Path) -> str:

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fscil_bench.data import DatasetIndex, DatasetReader, Item, Pixels, ReadRequest, Source
+from fscil_bench.data import (
+    DatasetIndex,
+    DatasetReader,
+    Digester,
+    Item,
+    Pixels,
+    ReadRequest,
+    Source,
+    file_digest,
+)
 
 TRAIN, TEST = 12, 5
 
@@ -17,8 +26,8 @@ class ToyReader(DatasetReader):
 
     name = "toy"
 
-    def find(self, roots: Sequence[Path]) -> Source:
-        del roots
+    def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
+        del roots, digest
         return Source(None, "toy-1")
 
     def index(self, source: Source, request: ReadRequest) -> DatasetIndex:

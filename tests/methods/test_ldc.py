@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fscil_bench.errors import DataError, UsageError
+from fscil_bench.method import MethodContext
+from fscil_bench.methods.ldc import Ldc, LdcParams, balanced_batches, cosine_logits
+from fscil_bench.params import parse_params
+from fscil_bench.protocol import Queries, Session
+from fscil_bench.seeding import Randomness
+
+DIM, BASE, WAY, SHOT = 12, 6, 2, 5
+SMALL = {
+    "unit_steps": 8,
+    "unit_samples": 16,
+    "unit_classes": 4,
+    "hidden": 4,
+    "epochs": 3,
+    "samples_per_class": 8,
+}
+"""Parameters under which a run takes milliseconds."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread: tensors this small only lose by being shared out."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def _features(class_ids: range | tuple[int, ...], count: int, seed: int) -> Session:
+    """Return clustered non-negative features whose spread grows with their mean."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.rand(50, DIM, generator=torch.Generator().manual_seed(99)).square() * 4
+    labels = torch.tensor([c for c in class_ids for _ in range(count)])
+    noise = torch.randn(len(labels), DIM, generator=generator)
+    features = (centres[labels] * (1 + 0.4 * noise)).abs()
+    return Session(labels, {"plain": features}, class_ids=tuple(class_ids))
+
+
+def _session(index: int, shot: int = SHOT, dim: int | None = None, seed: int = 0) -> Session:
+    start = 0 if index == 0 else BASE + WAY * (index - 1)
+    stop = BASE if index == 0 else start + WAY
+    made = _features(range(start, stop), 40 if index == 0 else shot, 10 * seed + index)
+    heldout = _features(range(BASE), 20, 77) if index == 0 else None
+    views = {"plain": made.features[:, :dim]}
+    return replace(made, views=views, index=index, classes_seen=stop, heldout=heldout)
+
+
+def _queries() -> Queries:
+    return Queries({"plain": _features(range(BASE + 2 * WAY), 10, 500).features})
+
+
+def _method(overrides: dict[str, Any] | None = None, dim: int = DIM, seed: int = 0) -> Ldc:
+    params = parse_params("ldc", LdcParams, SMALL | (overrides or {}))
+    randomness = Randomness(("seed", seed))
+    context = MethodContext(dim, randomness, Randomness(("base",)), torch.device("cpu"))
+    return Ldc(params, context)
+
+
+def _started(overrides: dict[str, Any] | None = None, seed: int = 0) -> Ldc:
+    method = _method(overrides, seed=seed)
+    method.load_pretrained(method.pretrain(_session(0), lambda _: None))
+    method.learn_base(_session(0))
+    return method
+
+
+def _learnt(overrides: dict[str, Any] | None = None, seed: int = 0, shot: int = SHOT) -> Ldc:
+    method = _started(overrides, seed)
+    for index in (1, 2):
+        method.learn_session(_session(index, shot))
+    return method
+
+
+def _means_only(power: float, sessions: int = 2) -> torch.Tensor:
+    """Return cosines of the queries and plain class means, the baseline."""
+    means = []
+    for index in range(sessions + 1):
+        session = _session(index)
+        x = session.features.pow(power)
+        means += [x[session.labels == c].mean(dim=0) for c in session.class_ids]
+    return cosine_logits(_queries().features.pow(power), torch.stack(means), 16)
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"space": "raw"},
+    {"covariance": "shared"},
+    {"recurrent_steps": 0},
+    {"recurrent_steps": 3},
+    {"covariance": "shared", "recurrent_steps": 0},
+    {"kernel": 3},
+    {"loss": "js"},
+    {"loss": "hellinger"},
+    {"loss": "emd"},
+    {"loss": "emd", "directions": "full", "unit_steps": 3},
+    {"directions": "full", "unit_samples": 96},
+    {"update": "pooled"},
+    {"statistics": "heldout"},
+    {"train_rows": "new"},
+    {"means": "prototype"},
+    {"few_shot_weight": 0.5},
+    {"sampled_weight": 0.0, "few_shot_weight": 1.0},
+]
+
+
+@pytest.mark.parametrize("overrides", VARIANTS, ids=str)
+def test_every_choice_learns_and_survives_a_round_trip(overrides: dict[str, Any]) -> None:
+    method = _learnt(overrides)
+    scores = method.scores(_queries())
+    assert scores.shape == (100, 10)
+    assert torch.isfinite(scores).all()
+    copy = _method(overrides)
+    copy.load_state_dict(method.state_dict())
+    assert torch.equal(copy.scores(_queries()), scores)
+    for each in (copy, method):
+        each.learn_session(_session(3))
+    assert torch.equal(copy.scores(_queries()), method.scores(_queries()))
+
+
+@pytest.mark.parametrize("overrides", VARIANTS[1:], ids=str)
+def test_every_choice_changes_the_result(overrides: dict[str, Any]) -> None:
+    assert not torch.equal(_learnt(overrides).classifier, _learnt().classifier)
+
+
+@pytest.mark.parametrize(("space", "power"), [("raw", 1.0), ("tukey", 0.5)])
+@pytest.mark.parametrize(
+    "off", [{"epochs": 0}, {"sampled_weight": 0, "few_shot_weight": 0}], ids=str
+)
+def test_without_training_it_is_class_means(space: str, power: float, off: dict[str, Any]) -> None:
+    scores = _learnt({"space": space} | off).scores(_queries())
+    expected = _means_only(power)
+    assert torch.allclose(scores, expected, atol=1e-4)
+    assert torch.equal(scores.argmax(dim=1), expected.argmax(dim=1))
+
+
+def test_covariance_is_the_mean_over_all_classes_seen() -> None:
+    method = _learnt({"space": "raw"})
+    each = []
+    for index in range(3):
+        session = _session(index)
+        rows = [session.features[session.labels == c].double() for c in session.class_ids]
+        each += [np.cov(x.numpy().T) for x in rows]
+    assert np.allclose(method.covariance, np.mean(each, axis=0), atol=1e-5)
+
+
+def test_pooled_update_includes_the_spread_between_classes() -> None:
+    method = _started({"space": "raw", "update": "pooled"})
+    before = method.covariance.double()
+    method.learn_session(_session(1))
+    pooled = torch.cov(_session(1).features.double().T)
+    expected = before * BASE / (BASE + WAY) + pooled * WAY / (BASE + WAY)
+    assert np.allclose(method.covariance, expected, atol=1e-5)
+
+
+def test_heldout_statistics_come_from_the_held_out_samples() -> None:
+    method = _started({"space": "raw", "statistics": "heldout"})
+    held = _session(0).heldout
+    assert held is not None
+    each = [np.cov(held.features[held.labels == c].double().numpy().T) for c in range(BASE)]
+    assert np.allclose(method.covariance, np.mean(each, axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("overrides", VARIANTS[:6], ids=str)
+@pytest.mark.parametrize("means", ["snapshot", "prototype"])
+def test_stored_bytes(overrides: dict[str, Any], means: str) -> None:
+    method = _learnt(overrides | {"means": means})
+    p, classes = method.params, BASE + 2 * WAY
+    unit = 2 if method.unit.shape.learnable else 0
+    if p.covariance == "mapped":
+        unit += (2 + 1 + 1) * p.hidden + 1
+    if p.recurrent_steps:
+        unit += (1 + 1 + 1) * p.hidden + 1
+    rows = classes * (2 if means == "prototype" else 1)
+    assert method.state_bytes() == 4 * (rows * DIM + DIM**2 + unit)
+
+
+def test_only_new_rows_move_where_old_ones_are_frozen() -> None:
+    method = _started({"train_rows": "new", "lr": 1.0})
+    before = method.classifier.clone()
+    method.learn_session(_session(1))
+    assert torch.allclose(method.classifier[:BASE], before, atol=1e-6)
+    new = _session(1).features.sqrt()
+    assert not torch.allclose(method.classifier[BASE], new[:SHOT].mean(dim=0), atol=1e-3)
+
+
+def test_rows_keep_the_norm_of_their_means() -> None:
+    method = _started({"lr": 1.0})
+    before = method.classifier.norm(dim=1)
+    method.learn_session(_session(1))
+    assert torch.allclose(method.classifier[:BASE].norm(dim=1), before)
+
+
+def test_prototypes_stay_class_means_while_rows_train() -> None:
+    method = _learnt({"means": "prototype", "lr": 1.0})
+    base = _session(0)
+    first = base.features[base.labels == 0].sqrt().mean(dim=0)
+    assert torch.allclose(method.state_dict()["prototypes"][0], first, atol=1e-5)
+    assert not torch.allclose(method.classifier[0], first, atol=1e-2)
+
+
+def test_unit_depends_on_base_randomness_alone() -> None:
+    first, second = (_method(seed=seed).pretrain(_session(0), lambda _: None) for seed in (0, 1))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_pretrain_params_are_all_that_shape_the_unit() -> None:
+    reference = _method().pretrain(_session(0), lambda _: None)
+    others = {
+        "update": "pooled",
+        "means": "prototype",
+        "train_rows": "new",
+        "epochs": 7,
+        "lr": 0.5,
+        "batch_size": 3,
+        "samples_per_class": 5,
+        "sampled_weight": 0.3,
+        "few_shot_weight": 0.3,
+        "temperature": 2.0,
+    }
+    known = set(LdcParams.__dataclass_fields__)
+    assert set(others) | set(Ldc.pretrain_params) == known
+    unit = _method(others).pretrain(_session(0), lambda _: None)
+    assert all(torch.equal(reference[name], unit[name]) for name in reference)
+
+
+def test_unit_is_not_trained_where_there_is_none() -> None:
+    done: list[float] = []
+    method = _method({"covariance": "shared", "recurrent_steps": 0})
+    assert method.pretrain(_session(0), done.append) == {}
+    assert done == []
+
+
+def test_same_seed_same_result_and_another_seed_another() -> None:
+    first, again, other = (_learnt(seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.classifier, again.classifier)
+    assert not torch.equal(first.classifier, other.classifier)
+
+
+def test_one_shot_contributes_no_covariance_and_is_noted() -> None:
+    method = _started()
+    before = method.covariance.clone()
+    method.learn_session(_session(1, shot=1))
+    assert torch.equal(method.covariance, before)
+    assert method.notes()["classes_without_covariance"] == WAY
+    assert torch.isfinite(method.scores(_queries())).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("space", ["raw", "tukey"])
+def test_constant_features_are_repaired_and_noted(value: float, space: str) -> None:
+    def constant(index: int) -> Session:
+        session = _session(index)
+        return replace(session, views={"plain": torch.full_like(session.features, value)})
+
+    method = _method({"space": space})
+    method.load_pretrained(method.pretrain(constant(0), lambda _: None))
+    method.learn_base(constant(0))
+    method.learn_session(constant(1))
+    assert method.notes()["eigenvalues_raised"] == DIM
+    assert torch.isfinite(method.scores(_queries())).all()
+    assert all(np.isfinite(array).all() for array in method.artifacts().values())
+
+
+def test_more_dimensions_than_samples_are_repaired_and_noted() -> None:
+    def few(index: int) -> Session:
+        session = _session(index, shot=2)
+        keep = torch.cat([(session.labels == c).nonzero()[:2, 0] for c in session.class_ids])
+        views = {"plain": session.features[keep]}
+        return replace(session, labels=session.labels[keep], views=views)
+
+    method = _method({"space": "raw"})
+    method.load_pretrained(method.pretrain(few(0), lambda _: None))
+    method.learn_base(few(0))
+    method.learn_session(few(1))
+    assert method.notes()["eigenvalues_raised"] == DIM - BASE
+    assert torch.isfinite(method.scores(_queries())).all()
+
+
+def test_features_that_are_no_numbers_are_refused_by_class_and_row() -> None:
+    method, session = _started(), _session(1)
+    session.features[7, 2] = float("nan")
+    with pytest.raises(DataError, match="class 7: row 7 "):
+        method.learn_session(session)
+    with pytest.raises(DataError, match="query features: row 1 "):
+        method.scores(Queries({"plain": torch.tensor([[1.0] * DIM, [float("inf")] * DIM])}))
+
+
+def test_negative_features_are_refused_in_tukey_space_alone() -> None:
+    session = _session(0)
+    session.features[3, 0] = -1
+    with pytest.raises(DataError, match=r"class 0: row 3 .*space=raw"):
+        _method().learn_base(session)
+    _method({"space": "raw"}).learn_base(session)
+
+
+def test_heldout_statistics_without_held_out_samples_are_refused() -> None:
+    session = replace(_session(0), heldout=None)
+    with pytest.raises(UsageError, match="holdout"):
+        _method({"statistics": "heldout"}).learn_base(session)
+
+
+def test_full_covariances_of_too_few_samples_are_refused() -> None:
+    with pytest.raises(UsageError, match="unit_samples >= 96"):
+        _method({"directions": "full"}).pretrain(_session(0), lambda _: None)
+
+
+def test_artifacts_are_generated_features_per_step_and_the_loss_curve() -> None:
+    method = _started({"recurrent_steps": 2})
+    assert "classifier_loss" not in method.artifacts()
+    method.learn_session(_session(1))
+    arrays = method.artifacts()
+    assert arrays["classifier_loss"].shape == (3,)
+    assert float(arrays["feature_power"]) == 0.5
+    for step in range(3):
+        assert arrays[f"generated_step{step}"].shape == (BASE + WAY, 100, DIM)
+    again = method.artifacts()
+    assert all(np.array_equal(arrays[name], again[name]) for name in arrays)
+    restored = _method({"recurrent_steps": 2})
+    restored.load_state_dict(method.state_dict())
+    assert "generated_step0" not in restored.artifacts()
+
+
+def test_batches_are_balanced_and_use_each_sample_once() -> None:
+    pool = torch.arange(5 * 4, dtype=torch.float32).view(5, 4, 1)
+    generator = torch.Generator().manual_seed(0)
+    features, labels = zip(*balanced_batches(pool, 5, generator), strict=True)
+    assert len(features) == 4
+    assert all(sorted(part.tolist()) == [0, 1, 2, 3, 4] for part in labels)
+    assert torch.equal(torch.cat(features).flatten().sort().values, pool.flatten())
+    assert torch.equal(torch.cat(features).flatten() // 4, torch.cat(labels).float())
+
+
+def test_parameters_come_typed_from_the_command_line() -> None:
+    values = {"recurrent_steps": "3", "kernel": "3", "lr": "0.1", "space": "raw"}
+    params = parse_params("ldc", LdcParams, values)
+    assert (params.recurrent_steps, params.kernel, params.lr, params.space) == (3, 3, 0.1, "raw")
+    for wrong in ({"kernel": "2"}, {"recurrent_steps": "-1"}, {"loss": "mmd"}, {"tukey_beta": "0"}):
+        with pytest.raises(UsageError):
+            parse_params("ldc", LdcParams, wrong)
