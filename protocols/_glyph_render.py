@@ -58,7 +58,8 @@ def render(face: Path, char: str, side: int, rng: np.random.Generator) -> Pixels
     cover = np.asarray(mask, dtype=np.float32)[:, :, None] / 255
     image = look.ground + cover * (look.ink - look.ground)
     image += np.float32(look.noise) * rng.standard_normal(image.shape, dtype=np.float32)
-    return np.rint(image.clip(0, 1) * 255).astype(np.uint8)
+    pixels: Pixels = np.rint(image.clip(0, 1) * 255).astype(np.uint8)
+    return pixels
 
 
 def _draw_look(rng: np.random.Generator) -> Look:

@@ -60,8 +60,7 @@ class TinyImageNet(DatasetReader):
         for root in roots:
             for path in (root, root / ARCHIVE):
                 if path.name == ARCHIVE and path.is_file():
-                    with opened(path):
-                        with opened(path):  # a file that is no archive is explained here
+                    with opened(path):  # a file that is no archive is explained here
                         return Source(path, digest(path, "sha256"))
         looked = ", ".join(_described(root) for root in roots) or "no folder at all"
         raise DataError(
