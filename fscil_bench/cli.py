@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fscil_bench.cli_support import (
+    Cache,
+    DataRoot,
+    Debug,
+    Plugins,
+    Results,
+    complain,
+    explained,
+    say,
+    show,
+    words,
+)
+from fscil_bench.data_cli import data_app
 from fscil_bench.errors import FscilError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -27,6 +37,9 @@ app = typer.Typer(
 )
 
 
+app.add_typer(data_app, name="data")
+
+
 class Listable(StrEnum):
     """What can be listed."""
 
@@ -37,18 +50,6 @@ class Listable(StrEnum):
     runs = "runs"
 
 
-Results = Annotated[
-    Path | None,
-    typer.Option(help="Folder of results. (default: $FSCIL_BENCH_RESULTS or ./results)"),
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option(help="Folder of caches. (default: $FSCIL_BENCH_CACHE or the system's)"),
-]
-Plugins = Annotated[
-    list[Path], typer.Option("--plugin", help="A Python file that brings plug-ins. Repeatable.")
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Methods = Annotated[
     list[str], typer.Option("--method", "-m", help="Methods, comma-separated or repeated.")
 ]
@@ -62,38 +63,9 @@ Split = Annotated[
     typer.Option(help="canonical (published shots) or seeded. (default: the protocol's)"),
 ]
 
-_Command = TypeVar("_Command", bound=Callable[..., None])
-
-
-def _explained(command: _Command) -> _Command:
-    """Turn the errors of a command into one message and an exit code."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except FscilError as error:
-            _complain(error, kwargs["debug"])
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            _say(
-                "interrupted: finished runs and epochs are kept, and the same command goes on "
-                "from there"
-            )
-            raise typer.Exit(130) from None
-        except (typer.Exit, typer.Abort, typer.BadParameter):
-            raise
-        except Exception as error:
-            _complain(error, kwargs["debug"])
-            if not kwargs["debug"]:
-                _say("this is a bug, or a plug-in's; --debug shows where it happened")
-            raise typer.Exit(1) from None
-
-    return wrapped  # type: ignore[return-value]
-
 
 @app.command()
-@_explained
+@explained
 def run(
     method: Methods,
     protocol: Annotated[
@@ -121,9 +93,7 @@ def run(
     class_order: Annotated[
         str | None, typer.Option(help="dataset (the data set's own) or seed:N (a permutation).")
     ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder or archive where data sets are looked for first.")
-    ] = None,
+    data_root: DataRoot = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
     precision: Annotated[
         str,
@@ -153,7 +123,7 @@ def run(
 
     A run that is stored is not run again. Interrupted training resumes.
     """
-    names = _words(method)
+    names = words(method)
     if not names:
         raise UsageError("--method names no method; `fscil-bench list methods` lists them")
     base = parse_settings(representation_settings)
@@ -196,8 +166,8 @@ def run(
             split=split,
             overrides=changed,
         )
-        for place in _words(protocol)
-        for brought in _words(representation)
+        for place in words(protocol)
+        for brought in words(representation)
         for base_seed in parse_seeds(representation_seed)
         for name in names
         for seed in parse_seeds(seeds)
@@ -206,7 +176,7 @@ def run(
 
 
 @app.command(name="list")
-@_explained
+@explained
 def list_(
     what: Annotated[Listable, typer.Argument(help="What to list.")],
     results: Results = None,
@@ -222,16 +192,16 @@ def list_(
     kind = what.value.removesuffix("s")
     for name in registry.names(kind):
         entry = registry.get(kind, name)
-        _print(f"{name:<20} {describe(kind, entry.value)}")
+        show(f"{name:<20} {describe(kind, entry.value)}")
         params = _describe_params(entry.value)
         if params:
-            _print(f"{'':<20}   {params}")
+            show(f"{'':<20}   {params}")
         if entry.origin != "built in":
-            _print(f"{'':<20}   from {entry.file} ({entry.origin})")
+            show(f"{'':<20}   from {entry.file} ({entry.origin})")
 
 
 @app.command()
-@_explained
+@explained
 def report(
     name: Annotated[str, typer.Argument(help="The report's name; see `list reports`.")],
     protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="Protocol.")] = None,
@@ -256,8 +226,8 @@ def report(
     output = make_report(
         name,
         protocol,
-        methods=_words(method),
-        representations=_words(representation),
+        methods=words(method),
+        representations=words(representation),
         seeds=parse_seeds(seeds) if seeds is not None else (),
         split=split,
         params=parse_settings(settings),
@@ -265,11 +235,11 @@ def report(
         folder=out,
         plugins=plugin,
     )
-    _print(output.text)
+    show(output.text)
     for warning in output.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
     for file in output.files:
-        _say(f"wrote {file}")
+        say(f"wrote {file}")
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -362,16 +332,16 @@ def _list_runs(results: Path | None) -> None:
     runs, problems = Store(results).runs()
     for run_ in runs:
         row = run_row(run_)
-        _print(
+        show(
             f"{row['key']}  {row['created']}  {row['protocol']}  {row['method']} "
             f"({row['representation']}, {row['split']}, seed {row['seed']}, "
             f"representation seed {row['representation_seed']})  "
             f"last {100 * row['last_accuracy']:.2f} %"
         )
     for problem in problems:
-        _say(f"warning: {problem}")
+        say(f"warning: {problem}")
     if not runs:
-        _say(f"no runs in {Store(results).results}")
+        say(f"no runs in {Store(results).results}")
 
 
 def _run_all(
@@ -392,11 +362,11 @@ def _run_all(
                     raise
                 failures += 1
                 bench.progress.say(title)
-                _complain(error, debug)
+                complain(error, debug)
             task.update(number + 1)
     names = sorted({plan.spec.protocol.name for plan in plans})
     for name in names:
-        _say(f"table: fscil-bench report main-table --protocol {name}")
+        say(f"table: fscil-bench report main-table --protocol {name}")
     if failures:
         raise FscilError(f"{failures} of {len(plans)} runs failed; the others are stored")
 
@@ -414,26 +384,6 @@ def _registry(files: list[Path]) -> Registry:
     from fscil_bench.registry import load_registry
 
     return load_registry(tuple(files))
-
-
-def _words(values: Iterable[str]) -> list[str]:
-    words = [word.strip() for value in values for word in value.split(",")]
-    return list(dict.fromkeys(word for word in words if word))
-
-
-def _complain(error: Exception, debug: bool) -> None:
-    if debug:
-        traceback.print_exception(error)
-    kind = "" if isinstance(error, FscilError) else f"{type(error).__name__}: "
-    _say(f"error: {kind}{error}")
-
-
-def _print(text: str) -> None:
-    print(text)  # noqa: T201
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def main() -> None:

@@ -92,7 +92,9 @@ class Protocol(_Frozen):
     `classes` is the number of classes the data set must offer, in the reader's order; the first
     `base_classes` are the base session's, then each session brings the next `way` classes with
     `shot` images each. `split` is the default choice of shots: `canonical` (a published list)
-    or `seeded`. `train_images` is the number of training images a class of the full data set
+    or `seeded`. `canonical_shots` is the table of that list beside the protocol's file, and
+    `canonical_rows` the protocol that its rows are written for, by default this one.
+    `train_images` is the number of training images a class of the full data set
     has; a copy that has fewer is used, and every run and table says so. `class_order` is the
     data set's own or a seeded permutation of it, `seed:3`. `data` is where a user's own data lie,
     relative to the protocol's file; it is in no key and no record, the images' digest is.
@@ -110,6 +112,7 @@ class Protocol(_Frozen):
     class_order: Annotated[str, Field(pattern=r"^(dataset|seed:\d+)$")] = "dataset"
     split: Literal["canonical", "seeded"] = "seeded"
     canonical_shots: str | None = None
+    canonical_rows: str | None = None
     train_images: PositiveInt | None = None
     data: Annotated[str | None, Field(exclude=True)] = None
     reader_options: dict[str, int | float | str] = {}

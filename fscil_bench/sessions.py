@@ -126,11 +126,12 @@ def read_canonical(protocol: Protocol, folder: Path) -> CanonicalShots:
             f"protocol {protocol.name!r} has no published list of shots; use --split seeded"
         )
     path = folder / protocol.canonical_shots
+    name = protocol.canonical_rows or protocol.name
     rows = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             for line, row in enumerate(csv.DictReader(file), start=2):
-                if row.get("protocol") != protocol.name:
+                if row.get("protocol") != name:
                     continue
                 try:
                     rows.append((int(row["session"]), row["class"], tuple(row["samples"].split())))
@@ -139,7 +140,7 @@ def read_canonical(protocol: Protocol, folder: Path) -> CanonicalShots:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     if not rows:
-        raise UsageError(f"{path}: has no row for protocol {protocol.name!r}")
+        raise UsageError(f"{path}: has no row for protocol {name!r}")
     return CanonicalShots(path, tuple(rows))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
@@ -13,7 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from fscil_bench.data import file_digest
 from fscil_bench.errors import DataError, UsageError
+from fscil_bench.store import replaced_file
 
 NONE = "none"
 
@@ -44,12 +46,36 @@ def resolve_pretraining(backbone: str, wanted: str, choice: str | None) -> Pretr
         path = Path(choice)
         if not path.is_file():
             raise UsageError(f"--weights {choice}: no such file")
-        digest = _sha256(path)
+        digest = file_digest(path)
         official = _official(backbone)
         if official is not None and digest.startswith(official[2]):
             return Pretraining(official[0], path)
         return Pretraining(f"{path.name} (sha256 {digest[:12]})", path)
     return _fetched(backbone)
+
+
+def install_weights(backbone: str, source: Path | None) -> Path:
+    """Fetch torchvision's ImageNet weights to where it looks for them, or take a local file.
+
+    Raises:
+        DataError: they cannot be fetched, or the file is not the published one.
+    """
+    if source is None:
+        fetched = _fetched(backbone).file
+        assert fetched is not None
+        return fetched
+    official = _official(backbone)
+    if official is None:
+        raise UsageError(f"there are no ImageNet weights for {backbone!r}")
+    if not source.is_file():
+        raise DataError(f"{source}: no such file")
+    title, address, beginning = official
+    if not file_digest(source).startswith(beginning):
+        raise DataError(f"{source}: is not {title}, its sha256 does not begin with {beginning}")
+    target = _checkpoints() / Path(urlparse(address).path).name
+    with replaced_file(target) as copied:
+        shutil.copyfile(source, copied)
+    return target
 
 
 def load_pretrained(network: nn.Module, pretraining: Pretraining) -> None:
@@ -99,7 +125,7 @@ def _fetched(backbone: str) -> Pretraining:
     if official is None:
         raise UsageError(f"there are no ImageNet weights for {backbone!r}; use --weights none")
     title, address, beginning = official
-    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    folder = _checkpoints()
     path = folder / Path(urlparse(address).path).name
     if not path.exists():
         try:
@@ -111,7 +137,7 @@ def _fetched(backbone: str) -> Pretraining:
                 f"{address} ({error}); fetch them elsewhere and give --weights FILE, or start "
                 "from random weights with --weights none"
             ) from error
-    if not _sha256(path).startswith(beginning):
+    if not file_digest(path).startswith(beginning):
         raise DataError(f"{path}: damaged, its digest is not {beginning}…; remove it")
     return Pretraining(title, path)
 
@@ -132,6 +158,6 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
     return dict(content)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _checkpoints() -> Path:
+    """Return where torchvision keeps weights."""
+    return Path(torch.hub.get_dir()) / "checkpoints"

@@ -1,0 +1,86 @@
+"""What the commands share: options, messages on stderr, errors as one message and an exit code."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from fscil_bench.errors import FscilError
+
+Results = Annotated[
+    Path | None,
+    typer.Option(help="Folder of results. (default: $FSCIL_BENCH_RESULTS or ./results)"),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(help="Folder of caches. (default: $FSCIL_BENCH_CACHE or the system's)"),
+]
+Plugins = Annotated[
+    list[Path], typer.Option("--plugin", help="A Python file that brings plug-ins. Repeatable.")
+]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder or archive where data sets are looked for first, before "
+        "$FSCIL_BENCH_DATA and ./data."
+    ),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def explained(command: _Command) -> _Command:
+    """Turn the errors of a command into one message and an exit code."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except FscilError as error:
+            complain(error, kwargs["debug"])
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            say(
+                "interrupted: finished runs and epochs are kept, and the same command goes on "
+                "from there"
+            )
+            raise typer.Exit(130) from None
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:
+            complain(error, kwargs["debug"])
+            if not kwargs["debug"]:
+                say("this is a bug, or a plug-in's; --debug shows where it happened")
+            raise typer.Exit(1) from None
+
+    return wrapped  # type: ignore[return-value]
+
+
+def words(values: Iterable[str]) -> list[str]:
+    """Return comma-separated or repeated words, each once, in order."""
+    found = [word.strip() for value in values for word in value.split(",")]
+    return list(dict.fromkeys(word for word in found if word))
+
+
+def complain(error: Exception, debug: bool) -> None:
+    """Write an error as one message; with `debug` its traceback too."""
+    if debug:
+        traceback.print_exception(error)
+    kind = "" if isinstance(error, FscilError) else f"{type(error).__name__}: "
+    say(f"error: {kind}{error}")
+
+
+def show(text: str) -> None:
+    """Write a line of what was asked for to stdout."""
+    print(text)  # noqa: T201
+
+
+def say(text: str) -> None:
+    """Write a line about what is going on to stderr."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
