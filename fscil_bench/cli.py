@@ -210,7 +210,9 @@ def report(
     seeds: Annotated[
         str | None, typer.Option("--seeds", "--seed", help="Seeds that should be there.")
     ] = None,
-    split: Split = None,
+    split: Annotated[
+        str | None, typer.Option(help="Runs of this split alone. (default: each its own row)")
+    ] = None,
     settings: Annotated[
         list[str], typer.Option("--set", help="A parameter of the report, name=value.")
     ] = [],  # noqa: B006

@@ -23,6 +23,7 @@ from fscil_bench.method import Method
 from fscil_bench.protocol import Protocol, load_protocol
 from fscil_bench.report import Report
 from fscil_bench.representation import Representation
+from fscil_bench.sources import source_digest
 
 FOLDERS = ("methods", "protocols", "reports")
 CONTRACTS: Mapping[str, type] = {
@@ -46,11 +47,11 @@ class Plugin:
     def digest(self) -> str:
         """Return the digest of the source that decides what the plug-in does.
 
-        A class: its file and the private siblings (`_*.py`) that it imports, however deep.
+        A class: its own source, with what it refers to in its file and in private siblings.
         """
-        sources = sorted(_sources(self.file))
-        joined = b"\0".join(path.read_bytes() for path in sources)
-        return hashlib.sha256(joined).hexdigest()[:16]
+        if inspect.isclass(self.value):
+            return source_digest(self.file, self.value.__qualname__.partition(".")[0])
+        return hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]
 
 
 @dataclass
@@ -217,21 +218,6 @@ def _modules(package: ModuleType) -> Iterator[ModuleType]:
     for info in pkgutil.iter_modules(package.__path__):
         if not info.name.startswith("_"):
             yield importlib.import_module(f"{package.__name__}.{info.name}")
-
-
-def _sources(file: Path) -> set[Path]:
-    """Return a file and the sibling modules it imports by one dot, however deep."""
-    found: set[Path] = set()
-    waiting = [file]
-    while waiting:
-        path = waiting.pop()
-        if path in found:
-            continue
-        found.add(path)
-        if path.suffix == ".py":
-            names = re.findall(r"^\s*from \.(\w+) import", path.read_text(encoding="utf-8"), re.M)
-            waiting += [s for n in names if (s := path.with_name(f"{n}.py")).is_file()]
-    return found
 
 
 def _describe(error: Exception, file: Path) -> str:

@@ -15,7 +15,7 @@ from fscil_bench.method import Method, MethodContext
 from fscil_bench.protocol import Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
 
-from ._statistics import tukey
+from ._statistics import require_non_negative, tukey
 
 
 class NCM(Method):
@@ -70,12 +70,13 @@ class NCM(Method):
         self.prototypes = state["prototypes"].clone()
 
     def _means(self, session: Session) -> torch.Tensor:
-        features = self._embed(session.features)
+        features = self._embed(session.features, session.labels)
         return torch.stack([features[session.labels == c].mean(dim=0) for c in session.class_ids])
 
-    def _embed(self, features: torch.Tensor) -> torch.Tensor:
+    def _embed(self, features: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
         if self.params.space == "raw":
             return features
+        require_non_negative(features, labels)
         return tukey(features, self.params.beta)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fscil_bench.errors import UsageError
-from fscil_bench.registry import Plugin, Registry, load_registry
+from fscil_bench.registry import Registry, load_registry
 
 METHOD = '''
 from fscil_bench.method import Method
@@ -81,21 +81,6 @@ def test_a_file_that_is_no_plugin_is_explained(tmp_path: Path, text: str, expect
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.py: no such plug-in file"):
         load_registry((tmp_path / "none.py",))
-
-
-def test_the_digest_follows_private_siblings(tmp_path: Path) -> None:
-    helper, deeper = tmp_path / "_helper.py", tmp_path / "_deeper.py"
-    file = tmp_path / "mine.py"
-    file.write_text("from ._helper import x\n")
-    helper.write_text("from ._deeper import x\n")
-    deeper.write_text("x = 1\n")
-    plugin = Plugin("method", "mine", None, file, "file")
-    before = plugin.digest()
-    deeper.write_text("x = 2\n")
-    assert plugin.digest() != before
-    (tmp_path / "_other.py").write_text("x = 3\n")
-    deeper.write_text("x = 1\n")
-    assert plugin.digest() == before
 
 
 def test_a_protocol_may_be_a_file() -> None:

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fscil_bench.errors import DataError
+from fscil_bench.methods.ncm import NCM, Cosine
+from fscil_bench.protocol import Queries, Session
+from fscil_bench.representation import TrainingBatch
+from fscil_bench.testing import SESSIONS, ToyTask
+
+
+def session(features: list[list[float]], labels: list[int], index: int = 0) -> Session:
+    ids = tuple(dict.fromkeys(labels))
+    return Session(
+        labels=torch.tensor(labels),
+        views={"plain": torch.tensor(features)},
+        index=index,
+        class_ids=ids,
+        classes_seen=max(ids) + 1,
+    )
+
+
+def ncm(**params: Any) -> NCM:
+    return NCM(NCM.Params(**params), ToyTask().context(NCM))
+
+
+def test_means_are_of_raw_features_and_compared_by_cosine() -> None:
+    method = ncm()
+    method.learn_base(session([[1.0, 0.0], [3.0, 4.0], [0.0, 2.0]], [0, 0, 1]))
+    assert method.prototypes.tolist() == [[2.0, 2.0], [0.0, 2.0]]
+    scores = method.scores(Queries({"plain": torch.tensor([[1.0, 0.0]])}))
+    assert scores[0].tolist() == pytest.approx([2**-0.5, 0.0])
+
+
+def test_tukey_takes_powers_before_the_mean() -> None:
+    method = ncm(space="tukey")
+    method.learn_base(session([[1.0, 4.0], [9.0, 16.0]], [0, 0]))
+    assert method.prototypes.tolist() == [[2.0, 3.0]]
+
+
+def test_tukey_refuses_negative_features() -> None:
+    with pytest.raises(DataError, match="negative"):
+        ncm(space="tukey").learn_base(session([[1.0, -4.0]], [0]))
+
+
+def test_old_scores_are_bit_identical_when_classes_are_added() -> None:
+    task = ToyTask()
+    method = ncm()
+    method.learn_base(task.session(0))
+    before = method.scores(task.queries())
+    for number in range(1, SESSIONS + 1):
+        method.learn_session(task.session(number))
+    after = method.scores(task.queries())
+    assert torch.equal(after[:, : before.shape[1]], before)
+
+
+def test_the_length_of_a_prototype_does_not_matter() -> None:
+    task = ToyTask()
+    method = ncm()
+    method.learn_base(task.session(0))
+    before = method.scores(task.queries())
+    method.prototypes = method.prototypes * torch.rand(6, 1).add(0.5)
+    torch.testing.assert_close(method.scores(task.queries()), before)
+
+
+def test_the_cosine_loss_by_hand() -> None:
+    made = Cosine(Cosine.Params(temperature=2.0))
+    head = made.build_head(2, 2, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 0.5]]))
+    images = torch.tensor([[3.0, 4.0]])
+    batch = TrainingBatch(images, torch.tensor([1]), 0, lambda: images, torch.Generator())
+    loss = made.loss(torch.nn.Identity(), head, batch)
+    expected = F.cross_entropy(torch.tensor([[2 * 0.6, 2 * 0.8]]), torch.tensor([1]))
+    assert float(loss) == pytest.approx(float(expected))
