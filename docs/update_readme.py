@@ -1,6 +1,6 @@
 """Put the generated table and picture into README.md, so that no number there is typed.
 
-    python docs/update_readme.py [RESULTS]
+python docs/update_readme.py [RESULTS]
 """
 
 from __future__ import annotations

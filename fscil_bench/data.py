@@ -203,7 +203,8 @@ def decode_rgb(content: bytes, where: str) -> Image.Image:
     """Decode an image file of any mode into RGB.
 
     Grayscale, palette, CMYK and alpha images are converted, 16-bit grayscale is scaled to 8 bits,
-    and the first frame of an animation is taken.
+    and the first frame of an animation is taken. Values of unknown range (floating point, 32 bits)
+    are refused.
 
     Raises:
         DataError: the content is not a whole image; the message names `where`.
@@ -220,8 +221,13 @@ def decode_rgb(content: bytes, where: str) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"{where}: refused, its declared size is absurd: {error}") from error
     image: Image.Image = file
-    if image.mode.startswith("I;16") or image.mode == "I":
-        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            raise DataError(f"{where}: its values are not in the range of 8 or 16 bits")
+        image = Image.fromarray((values.astype(np.uint32) >> 8).astype(np.uint8))
+    if image.mode == "F":
+        raise DataError(f"{where}: holds floating-point values, whose range is not known")
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from fscil_bench.data import (
     Dataset,
@@ -33,11 +34,13 @@ class ImageCache:
     """Decodes data sets into the store's cache, and maps what is there.
 
     With `skip_broken` images that cannot be decoded are left out and counted, else they stop it.
+    A copy that is not the published one is refused unless `allow_unofficial`.
     """
 
     store: Store
     progress: Progress
     skip_broken: bool = False
+    allow_unofficial: bool = False
 
     def load(
         self, reader: DatasetReader, code: str, roots: Sequence[Path], request: ReadRequest
@@ -54,6 +57,11 @@ class ImageCache:
             DataError: the source is missing, damaged, or not what the reader reads.
         """
         source = reader.find(roots, self._digest)
+        if source.unofficial and not self.allow_unofficial:
+            raise DataError(
+                f"data set {reader.name!r}: {source.unofficial}; --unofficial-data uses this copy "
+                "all the same, and marks the run and its row in every table"
+            )
         images = request.images
         preparation = [request.classes, images.size, images.resize, dict(request.options)]
         identity = [reader.name, code, source.digest, preparation, self.skip_broken]
@@ -68,7 +76,7 @@ class ImageCache:
         status = path.stat()
         key = f"{algorithm}:{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
         try:
-            known: dict[str, str] = json.loads(memo.read_text(encoding="utf-8"))
+            known = TypeAdapter(dict[str, str]).validate_json(memo.read_bytes())
         except (OSError, ValueError):
             known = {}
         if key not in known:
@@ -153,7 +161,10 @@ def _open(folder: Path, name: str) -> Dataset:
             images = Images.open(folder / half)
             labels = np.load(folder / f"{half}_labels.npy", allow_pickle=False)
             numbers = np.load(folder / f"{half}_numbers.npy", allow_pickle=False)
-            halves[half] = ImageArray(images, labels, numbers, tuple(meta[f"{half}_keys"]))
+            keys = tuple(meta[f"{half}_keys"])
+            if not len(images) == len(labels) == len(numbers) == len(keys):
+                raise ValueError(f"the {half} files do not belong together")
+            halves[half] = ImageArray(images, labels, numbers, keys)
         return Dataset(
             name=name,
             class_names=tuple(meta["class_names"]),
@@ -163,7 +174,7 @@ def _open(folder: Path, name: str) -> Dataset:
             fingerprint=meta["fingerprint"],
             skipped=meta["skipped"],
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{folder}: the image cache is damaged ({error}); remove the folder, and the images "
             "are decoded again"

@@ -158,7 +158,7 @@ class Protocol(_Frozen):
         Raises:
             UsageError: a changed value does not fit.
         """
-        data = self.model_dump()
+        data = {**self.model_dump(), "data": self.data}  # which a dump leaves out
         if {"way", "base_classes"} & set(changes) and "sessions" not in changes:
             base, way = (changes.get(name, data[name]) for name in ("base_classes", "way"))
             changes["sessions"] = max(0, (self.classes - base) // max(1, way))

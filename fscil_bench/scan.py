@@ -75,10 +75,8 @@ def _index(reader: DatasetReader, source: Source, asked: Options) -> tuple[Datas
     try:
         return reader.index(source, ReadRequest(0, spec, options)), options
     except UsageError:
-        # Data with halves of their own take no options; that matters to who asked for some.
-        if asked:
-            raise
-        return reader.index(source, ReadRequest(0, spec)), {}
+        # Data with halves of their own take no options; that matters only if some were asked for.
+        return reader.index(source, ReadRequest(0, spec, asked)), asked
 
 
 def _shape(folder: Path, classes: int, way: int, shot: int, base: str) -> Shape:
@@ -99,16 +97,16 @@ def _shape(folder: Path, classes: int, way: int, shot: int, base: str) -> Shape:
 def _check_images(folder: Path, index: DatasetIndex, shape: Shape) -> None:
     train, test = (Counter(item.label for item in half) for half in (index.train, index.test))
     short = [
-        f"\n  class {index.class_names[label]!r} has {train[label] + test[label]} images "
-        f"({train[label]} for training, {test[label]} for testing)"
+        f"\n  class {index.class_names[label]!r} has {train[label] + test[label]}: "
+        f"{train[label]} for training, {test[label]} for testing"
         for label in range(shape.used)
         if train[label] < shape.shot or not test[label]
     ]
     if short:
         more = f"\n  and {len(short) - NAMED} more" if len(short) > NAMED else ""
         raise DataError(
-            f"{folder}: {len(short)} of {shape.used} classes have too few images; each needs "
-            f"{shape.shot + 1}, {shape.shot} for training (shot) and 1 for testing:"
+            f"{folder}: too few images in {len(short)} of {shape.used} classes; each needs "
+            f"{shape.shot + 1}: {shape.shot} for training (shot), 1 for testing"
             f"{''.join(short[:NAMED])}{more}"
         )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -364,30 +365,37 @@ def replaced_file(path: Path) -> Iterator[Path]:
 def replaced_folder(path: Path) -> Iterator[Path]:
     """Give a temporary folder beside `path` that takes its place when the block ends well.
 
+    If another process puts its own there in the same moment, that one stays.
+
     Raises:
         StoreError: the place cannot be written to.
     """
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
     try:
         with _explained(path):
             yield new
             new.chmod(0o755)
-            if path.exists():
-                old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
-                path.replace(old / path.name)
-                try:
-                    new.replace(path)
-                except OSError:
-                    (old / path.name).replace(path)
-                    raise
-                finally:
-                    shutil.rmtree(old, ignore_errors=True)
-            else:
-                new.replace(path)
+            _exchange(path, new, old / path.name)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(path: Path, new: Path, old: Path) -> None:
+    """Put `new` in the place of `path`, which is moved to `old`, or back if that fails."""
+    with suppress(FileNotFoundError):
+        path.replace(old)
+    try:
+        new.replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return  # another process was quicker
+        if old.exists():
+            old.replace(path)
+        raise
 
 
 @contextmanager

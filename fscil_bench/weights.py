@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -147,11 +147,13 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, SafetensorError) as error:
-        raise DataError(f"{path}: cannot be read as weights: {error}") from error
     except pickle.UnpicklingError as error:
-        reason = str(error).partition("\n")[0]
+        # torch goes on to advise how to load the file without care; the reason alone is wanted.
+        found = re.search(r"GLOBAL ([\w.]+)|(?:class|type) ([\w.]+)", str(error))
+        reason = f"it names {found[1] or found[2]}" if found else "it is no plain pickle of tensors"
         raise DataError(f"{path}: holds more than tensors and is refused: {reason}") from error
+    except Exception as error:  # a damaged pickle can fail in any way
+        raise DataError(f"{path}: cannot be read as weights: {error}") from error
     content = content.get("state_dict", content) if isinstance(content, dict) else {}
     if not content or not all(isinstance(v, torch.Tensor) for v in content.values()):
         raise DataError(f"{path}: is no file of named tensors")

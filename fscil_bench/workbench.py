@@ -23,7 +23,7 @@ from fscil_bench.compute import (
     resolve_precision,
 )
 from fscil_bench.data import Dataset, ReadRequest, reordered
-from fscil_bench.errors import DataError, UsageError
+from fscil_bench.errors import UsageError
 from fscil_bench.features import Features, check_views, load_features
 from fscil_bench.image_cache import ImageCache
 from fscil_bench.method import Method, MethodContext, Network
@@ -217,20 +217,15 @@ class Workbench:
         images = request.images.model_dump()
         key = digest_of([reader.name, request.classes, images, request.options, *map(str, own)])
         if key not in self._datasets:
-            cache = ImageCache(self.store, self.progress, self.options.skip_broken)
+            options = self.options
+            cache = ImageCache(
+                self.store, self.progress, options.skip_broken, options.unofficial_data
+            )
             roots = (*own, *self.options.data_roots)
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
-            self._check_official(self._datasets[key])
         dataset = reordered(self._datasets[key], protocol.class_order)
         check_dataset(protocol, dataset)
         return dataset
-
-    def _check_official(self, dataset: Dataset) -> None:
-        if dataset.unofficial and not self.options.unofficial_data:
-            raise DataError(
-                f"data set {dataset.name!r}: {dataset.unofficial}; --unofficial-data uses this "
-                "copy all the same, and marks the run and its row in every table"
-            )
 
     def _pretraining(self, protocol: Protocol) -> Pretraining:
         return resolve_pretraining(protocol.backbone, protocol.pretraining, self.options.weights)

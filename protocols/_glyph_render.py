@@ -20,12 +20,12 @@ INK = 0.68
 """Longer side of the undistorted character, as a fraction of the image's side."""
 ROTATION = 30.0
 """Degrees, to either side."""
-SHEAR = 0.35
+SHEAR = 0.3
 SCALE = (0.5, 1.15)
 """Of each axis by itself, so that proportions vary too."""
-SHIFT = 0.12
+SHIFT = 0.1
 """Fraction of the image's side, along each axis, to either side."""
-WEIGHTS = (0, 1, 2)
+WEIGHTS = (0, 1)
 """Widening of every stroke, on each of its edges, in 64ths of the image's side."""
 BLUR = (0.0, 1.2)
 """Radius in 32nds of the image's side."""
@@ -33,8 +33,7 @@ CONTRAST = (0.2, 0.7)
 """Difference of grey level between character and ground, of 1."""
 TINT = 0.15
 """Departure of each colour channel from the grey level, to either side."""
-INVERTED = 0.5
-NOISE = (0.05, 0.2)
+NOISE = (0.03, 0.17)
 """Standard deviation of the pixel noise."""
 
 
@@ -54,7 +53,7 @@ class Look:
 def render(face: Path, char: str, side: int, rng: np.random.Generator) -> Pixels:
     """Draw `char` in the typeface file `face` as uint8 (side, side, 3); `rng` decides how."""
     look = _draw_look(rng)
-    mask = _distorted(_master(face, char, side, look.weight), look, side)
+    mask = _distorted(upright(face, char, side, look.weight), look, side)
     cover = np.asarray(mask, dtype=np.float32)[:, :, None] / 255
     image = look.ground + cover * (look.ink - look.ground)
     image += np.float32(look.noise) * rng.standard_normal(image.shape, dtype=np.float32)
@@ -84,9 +83,10 @@ def _draw_colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     contrast = rng.uniform(*CONTRAST)
     dark = rng.uniform(0, 1 - contrast)
     levels = [dark, dark + contrast]
-    if rng.random() < INVERTED:
+    if rng.random() < 0.5:
         levels.reverse()
     tints = rng.uniform(-TINT, TINT, size=(2, 3))
+    tints -= tints.mean(axis=1, keepdims=True)
     ground, ink = (np.array(levels)[:, None] + tints).clip(0, 1).astype(np.float32)
     return ground, ink
 
@@ -107,7 +107,7 @@ def _distorted(master: Image.Image, look: Look, side: int) -> Image.Image:
 
 
 @lru_cache(maxsize=256)
-def _master(face: Path, char: str, side: int, weight: int) -> Image.Image:
+def upright(face: Path, char: str, side: int, weight: int) -> Image.Image:
     """Draw a character upright, in white on black, with its ink centred and of a set length."""
     canvas = OVERSAMPLING * side
     probe = _font(face, canvas)

@@ -39,6 +39,8 @@ def variants(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, BaseMode
     """Yield a copy of the model for each of its fields, however deep, with that field changed."""
     for name in type(model).model_fields:
         value = getattr(model, name)
+        if type(model).model_fields[name].exclude:
+            continue
         if isinstance(value, BaseModel):
             for path, inner in variants(value, f"{prefix}{name}."):
                 yield path, model.model_copy(update={name: inner})

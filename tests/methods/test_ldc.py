@@ -106,7 +106,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"update": "pooled"},
     {"statistics": "heldout"},
     {"train_rows": "new"},
-    {"means": "prototype"},
+    {"means": "snapshot"},
     {"few_shot_weight": 0.5},
     {"sampled_weight": 0.0, "few_shot_weight": 1.0},
 ]
@@ -217,7 +217,7 @@ def test_pretrain_params_are_all_that_shape_the_unit() -> None:
     reference = _method().pretrain(_session(0), lambda _: None)
     others = {
         "update": "pooled",
-        "means": "prototype",
+        "means": "snapshot",
         "train_rows": "new",
         "epochs": 7,
         "lr": 0.5,

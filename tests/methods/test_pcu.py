@@ -99,6 +99,15 @@ def test_pointwise_maps_equal_the_convolutions_that_they_stand_for() -> None:
     assert torch.allclose(net(*maps), expected, atol=1e-5)
 
 
+def test_pointwise_maps_have_the_right_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pcu, "BLOCK_ENTRIES", 12)
+    net = pcu.ConvReluConv(2, 4, 1, 1, _generator(1)).double()
+    torch.nn.init.normal_(net.last, generator=_generator(2))
+    maps = torch.randn(2, 3, DIM, generator=_generator(), dtype=torch.float64).requires_grad_()
+    parameters = tuple(net.parameters())
+    assert torch.autograd.gradcheck(lambda x, *_: net(*x), (maps, *parameters))
+
+
 def test_wide_kernels_mix_neighbouring_features() -> None:
     shape = pcu.UnitShape(mapped=True, steps=1, hidden=4, kernel=3)
     unit = _unit(shape)
