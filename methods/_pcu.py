@@ -1,0 +1,334 @@
+"""LDC's calibration unit (PCU): mapping, Gaussian sampler, recurrent calibration, training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fscil_bench.method import batches
+
+from ._matching import Directions, Loss, matching_loss, random_directions
+
+LOG_FACTOR_LIMIT = 4.0
+"""The mapping scales an entry by at most e⁴, also for means unlike any it was trained on."""
+
+CHUNK_BYTES = 64 * 2**20
+"""Memory that one evaluation of the unit may take for its intermediate results."""
+
+BLOCK_ENTRIES = 2**16
+"""Entries of hidden channels computed at once on a CPU, so that they stay in its cache."""
+
+CACHE_BYTES = 1024 * 2**20
+"""Memory that a sampler may take to keep the factors of all classes."""
+
+
+@dataclass(frozen=True)
+class UnitShape:
+    """What decides which parameters a unit has.
+
+    Attributes:
+        mapped: whether it has the mapping M; without it, every class has the stored covariance.
+        steps: R, how often the recurrent calibration is applied; with 0 it does not exist.
+        hidden: channels between the two convolutions, of either part.
+        kernel: side of the convolutions' kernels.
+    """
+
+    mapped: bool
+    steps: int
+    hidden: int
+    kernel: int
+
+    @property
+    def learnable(self) -> bool:
+        """Whether the unit has parameters at all."""
+        return self.mapped or self.steps > 0
+
+
+class ConvReluConv(nn.Module):
+    """Conv-ReLU-Conv from `channels` maps of D (or D×D) entries to one; it starts at zero.
+
+    Feature order carries no meaning, so the kernel is one entry wide unless asked otherwise.
+    """
+
+    def __init__(
+        self, channels: int, hidden: int, kernel: int, dims: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        window = (kernel,) * dims
+        bound = 1 / math.sqrt(channels * kernel**dims)
+        first = torch.empty(hidden, channels, *window).uniform_(-bound, bound, generator=generator)
+        bias = torch.empty(hidden).uniform_(-bound, bound, generator=generator)
+        self.first, self.first_bias = nn.Parameter(first), nn.Parameter(bias)
+        self.last = nn.Parameter(torch.zeros(1, hidden, *window))
+        self.last_bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, *maps: torch.Tensor) -> torch.Tensor:
+        """Map `channels` tensors of one shape (n, D) or (n, D, D) to one of that shape."""
+        if self.first[0, 0].numel() == 1:
+            return self._pointwise(*maps)
+        conv: Callable[..., torch.Tensor] = F.conv1d if maps[0].ndim == 2 else F.conv2d
+        x = torch.stack(maps, dim=1)
+        hidden = F.relu(conv(x, self.first, self.first_bias, padding="same"))
+        return conv(hidden, self.last, self.last_bias, padding="same").squeeze(1)
+
+    def _pointwise(self, *maps: torch.Tensor) -> torch.Tensor:
+        x = torch.stack([m.flatten() for m in maps])
+        weights = self.first.flatten(1), self.first_bias, self.last.flatten(), self.last_bias
+        out: torch.Tensor = _Pointwise.apply(x, *weights)
+        return out.view(maps[0].shape)
+
+
+class _Pointwise(torch.autograd.Function):
+    """The 1×1 case of Conv-ReLU-Conv, on entries x (channels, n), without its hidden channels.
+
+    Hidden channels of D×D maps would fill gigabytes; made block by block, and made again for the
+    gradient, they stay in the processor's cache, which is also faster.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        first: torch.Tensor,
+        bias: torch.Tensor,
+        last: torch.Tensor,
+        last_bias: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, first, bias, last)
+        out = x.new_empty(x.shape[1])
+        for part in _blocks(x, len(first)):
+            hidden = torch.addmm(bias[:, None], first, x[:, part]).relu_()
+            out[part] = last @ hidden
+        return out.add_(last_bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, first, bias, last = ctx.saved_tensors
+        d_first, d_bias, d_last = (torch.zeros_like(t) for t in (first, bias, last))
+        d_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        for part in _blocks(x, len(first)):
+            hidden = torch.addmm(bias[:, None], first, x[:, part]).relu_()
+            d_last += hidden @ grad[part]
+            d_hidden = torch.outer(last, grad[part]).mul_(hidden > 0)
+            d_bias += d_hidden.sum(dim=1)
+            d_first += d_hidden @ x[:, part].T
+            if d_x is not None:
+                d_x[:, part] = first.T @ d_hidden
+        return d_x, d_first, d_bias, d_last, grad.sum().view(1)
+
+
+def _blocks(x: torch.Tensor, hidden: int) -> Iterator[slice]:
+    size = max(1, BLOCK_ENTRIES // hidden) if x.device.type == "cpu" else x.shape[1]
+    return batches(x.shape[1], size)
+
+
+class CalibrationUnit(nn.Module):
+    """The PCU: θ_m in `mapping`, θ_r in `calibration`, and the scales that their inputs have.
+
+    It starts as the Gaussian sampler with the shared covariance: the mapping multiplies the
+    square root of Σ by exp 0, and the recurrent step adds 0.
+    """
+
+    scales: torch.Tensor
+
+    def __init__(self, shape: UnitShape, generator: torch.Generator) -> None:
+        super().__init__()
+        self.shape = shape
+        hidden, kernel = shape.hidden, shape.kernel
+        if shape.mapped:
+            self.mapping = ConvReluConv(2, hidden, kernel, 2, generator)
+        if shape.steps > 0:
+            self.calibration = ConvReluConv(1, hidden, kernel, 1, generator)
+        if shape.learnable:
+            self.register_buffer("scales", torch.ones(2))
+
+    def set_scales(self, means: torch.Tensor, root: torch.Tensor) -> None:
+        """Take the root mean squares of class means (C, D) and of the diagonal of S (D, D)."""
+        values = [means.square().mean().sqrt(), root.diagonal().square().mean().sqrt()]
+        self.scales.copy_(torch.stack(values).clamp(min=1e-6))
+
+    def factors(self, means: torch.Tensor, root: torch.Tensor) -> torch.Tensor:
+        """Return A_i (n, D, D) for each class mean (n, D), with Σ_i = A_iᵀA_i.
+
+        M(w_i, Σ; θ_m): channel 0 is w_i repeated over the rows, so that entry (i, j) sees w_j
+        and can scale the noise of dimension j; channel 1 is the symmetric square root S of Σ
+        (`root`, D×D). The factor form makes Σ_i positive semi-definite whatever θ_m is.
+        """
+        shared = root.expand(len(means), *root.shape)
+        if not self.shape.mapped:
+            return shared
+        rows = (means / self.scales[0])[:, None, :].expand(shared.shape)
+        log_factor: torch.Tensor = self.mapping(rows, shared / self.scales[1])
+        return shared * log_factor.clamp(-LOG_FACTOR_LIMIT, LOG_FACTOR_LIMIT).exp()
+
+    def calibrate(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return one recurrent step's X' = X̃ + f(X̃; θ_r) for samples (..., D)."""
+        flat = samples.flatten(0, -2) / self.scales[0]
+        change: torch.Tensor = self.calibration(flat).view(samples.shape)
+        return samples + self.scales[0] * change
+
+    def steps(
+        self, means: torch.Tensor, factors: torch.Tensor, noise: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """Return the samples (classes, n, D) after 0, 1, …, R recurrent steps.
+
+        Args:
+            means: w_i (classes, D).
+            factors: A_i (classes, D, D).
+            noise: standard normal z (classes, n, D); x̃ = w_i + zA_i.
+        """
+        samples = [torch.baddbmm(means[:, None], noise, factors)]
+        for _ in range(self.shape.steps):
+            samples.append(self.calibrate(samples[-1]))
+        return samples
+
+
+class GaussianSampler:
+    """Draws calibrated features of many classes, in chunks of classes that fit in memory.
+
+    The mapping is evaluated once and the factors are kept, where they fit `CACHE_BYTES`;
+    otherwise they are computed again for every draw.
+    """
+
+    def __init__(self, unit: CalibrationUnit, means: torch.Tensor, root: torch.Tensor) -> None:
+        self.unit, self.means, self.root = unit, means, root
+        self._kept: dict[tuple[int, int], torch.Tensor] = {}
+
+    @torch.no_grad()
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        """Return `count` fully calibrated samples of every class, (classes, count, D)."""
+        return torch.cat([steps[-1] for steps in self._chunks(count, generator)])
+
+    @torch.no_grad()
+    def draw_steps(self, count: int, generator: torch.Generator) -> list[torch.Tensor]:
+        """Return the samples (classes, count, D) after 0, 1, …, R recurrent steps."""
+        chunks = zip(*self._chunks(count, generator), strict=True)
+        return [torch.cat(chunk) for chunk in chunks]
+
+    def _chunks(self, count: int, generator: torch.Generator) -> Iterator[list[torch.Tensor]]:
+        classes, dim = self.means.shape
+        shape = self.unit.shape
+        maps = 6 if shape.kernel == 1 else 6 + 2 * shape.hidden
+        per_class = 4 * dim * max(dim, count) * maps
+        size = max(1, CHUNK_BYTES // per_class)
+        for start in range(0, classes, size):
+            stop = min(start + size, classes)
+            means = self.means[start:stop]
+            noise = torch.randn(len(means), count, dim, generator=generator, device=means.device)
+            yield self.unit.steps(means, self._factors(start, stop), noise)
+
+    def _factors(self, start: int, stop: int) -> torch.Tensor:
+        if (start, stop) in self._kept:
+            return self._kept[start, stop]
+        factors = self.unit.factors(self.means[start:stop], self.root)
+        if self.unit.shape.mapped and 4 * self.means.numel() * self.means.shape[1] <= CACHE_BYTES:
+            self._kept[start, stop] = factors
+        return factors
+
+
+@dataclass(frozen=True)
+class UnitTraining:
+    """How a unit is trained on base classes.
+
+    Attributes:
+        loss: the matching loss L_m.
+        directions: `sliced`, or `full` for all dimensions at once.
+        steps: optimiser steps (Adam, cosine decay).
+        lr: the initial learning rate.
+        classes: base classes in a step.
+        samples: features generated for each of them.
+        shots: K of the simulated few-shot means.
+        biased: the probability that a step takes its means from K random real features.
+    """
+
+    loss: Loss
+    directions: Directions
+    steps: int
+    lr: float
+    classes: int
+    samples: int
+    shots: int
+    biased: float
+
+
+MAX_REAL = 512
+"""Real features of a class that a training step compares with, at most."""
+
+
+def train_unit(
+    unit: CalibrationUnit,
+    training: UnitTraining,
+    means: torch.Tensor,
+    root: torch.Tensor,
+    real: list[torch.Tensor],
+    generator: torch.Generator,
+    progress: Callable[[float], None],
+) -> torch.Tensor:
+    """Train θ_m and θ_r on base classes in place; return the loss of every step (steps,).
+
+    A step draws base classes, samples x̃ ~ N(w_i, Σ_i), calibrates R times and adds up L_m over
+    the steps 0 … R, against real features of the class. In a biased step w_i is the mean of K
+    random real features, as it will be for few-shot classes; the unit so learns to undo that.
+
+    Args:
+        unit: the unit, at its initialisation.
+        training: losses, sizes and rates.
+        means: class means (C, D).
+        root: the symmetric square root (D, D) of Σ⁽⁰⁾.
+        real: for each class, its real features (n_i, D); at least two each.
+        generator: what all draws come from.
+        progress: takes the fraction that is done.
+    """
+    unit.set_scales(means, root)
+    optimiser = torch.optim.Adam(unit.parameters(), lr=training.lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, training.steps))
+    losses = torch.zeros(training.steps)
+    for step in range(training.steps):
+        loss = _step_loss(unit, training, means, root, real, generator)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        schedule.step()
+        losses[step] = loss.detach()
+        progress((step + 1) / training.steps)
+    return losses
+
+
+def _step_loss(
+    unit: CalibrationUnit,
+    training: UnitTraining,
+    means: torch.Tensor,
+    root: torch.Tensor,
+    real: list[torch.Tensor],
+    generator: torch.Generator,
+) -> torch.Tensor:
+    device, dim = means.device, means.shape[1]
+    chosen = torch.randperm(len(means), generator=generator, device=device)[: training.classes]
+    targets = [real[i] for i in chosen.tolist()]
+    centres = means[chosen]
+    if float(torch.rand(1, generator=generator, device=device)) < training.biased:
+        centres = _subsets(targets, training.shots, generator).mean(dim=1)
+    noise = torch.randn(len(chosen), training.samples, dim, generator=generator, device=device)
+    samples = unit.steps(centres, unit.factors(centres, root), noise)
+    directions = None
+    if training.directions == "sliced":
+        directions = random_directions(dim, dim, generator)
+    compared = _subsets(targets, MAX_REAL, generator)
+    parts = [matching_loss(x, compared, training.loss, directions) for x in samples]
+    return torch.stack(parts).sum()
+
+
+def _subsets(classes: list[torch.Tensor], size: int, generator: torch.Generator) -> torch.Tensor:
+    """Return random features (classes, size, D), fewer where the smallest class has fewer."""
+    size = min(size, *(len(rows) for rows in classes))
+    picks = [
+        torch.randperm(len(rows), generator=generator, device=generator.device)[:size]
+        for rows in classes
+    ]
+    return torch.stack([rows[pick] for rows, pick in zip(classes, picks, strict=True)])
