@@ -28,6 +28,7 @@ def run(
     representation_params: Mapping[str, Any] | None = None,
     representation_seed: int = 0,
     split: str | None = None,
+    index_list: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
     data_root: Path | str | None = None,
     results: Path | str | None = None,
@@ -53,6 +54,7 @@ def run(
         representation_params: the representation's, likewise.
         representation_seed: initialisation and order of base training.
         split: `canonical` or `seeded`; the protocol's default if not given.
+        index_list: a folder of lists of shots in the published format, instead of a split.
         overrides: fields of the protocol or its recipe that are changed: `epochs`, `way`, `shot`,
             `base_classes`, `class_order` ...
         data_root: folder (or archive) in which data sets are looked for.
@@ -96,6 +98,7 @@ def run(
         seed=seed,
         representation_seed=representation_seed,
         split=split,
+        index_list=_path(index_list),
         overrides=overrides or {},
     )
     return bench.run(bench.plan(request), force, artifacts)

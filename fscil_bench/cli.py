@@ -79,6 +79,10 @@ def run(
         str, typer.Option(help="Seeds of base training, like --seeds.")
     ] = "0",
     split: Split = None,
+    index_list: Annotated[
+        Path | None,
+        typer.Option(help="Folder of session_2.txt ..., lists of shots in the published format."),
+    ] = None,
     settings: Sets = [],  # noqa: B006
     representation_settings: Annotated[
         list[str],
@@ -164,6 +168,7 @@ def run(
             seed=seed,
             representation_seed=base_seed,
             split=split,
+            index_list=index_list,
             overrides=changed,
         )
         for place in words(protocol)

@@ -10,6 +10,7 @@ from typing import Any
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict
 from fscil_bench.registry import Registry
+from fscil_bench.sessions import LISTED
 from fscil_bench.spec import RunSpec
 
 
@@ -34,7 +35,9 @@ def command_for(spec: RunSpec, registry: Registry) -> str:
     words = ["--method", spec.method, "--protocol", protocol.name + ("" if known else ".toml")]
     if brought.name != "cosine":
         words += ["--representation", brought.name]
-    if spec.split != protocol.split:
+    if spec.split == LISTED:
+        words += ["--index-list", "DIR"]
+    elif spec.split != protocol.split:
         words += ["--split", spec.split]
     words += ["--seeds", str(spec.seed)]
     if brought.seed:

@@ -18,6 +18,8 @@ from fscil_bench.seeding import Randomness
 from fscil_bench.spec import digest_of
 
 SPLITS = ("canonical", "seeded")
+LISTED = "listed"
+"""The split of a user's own lists."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,32 @@ def canonical_shots(
                 )
         sessions.append(np.concatenate([chosen[c] for c in protocol.session_classes(session)]))
     return tuple(sessions)
+
+
+def check_listed_sessions(
+    folder: Path,
+    rows: tuple[tuple[int, str, tuple[str, ...]], ...],
+    protocol: Protocol,
+    dataset: Dataset,
+) -> None:
+    """Refuse lists that put a class into another session than the protocol does.
+
+    Raises:
+        UsageError: they do; list, class and sessions are named.
+    """
+    place = {
+        dataset.class_keys[label]: session
+        for session in range(protocol.sessions + 1)
+        for label in protocol.session_classes(session)
+    }
+    for session, key, _ in rows:
+        if place.get(key) != session:
+            there = f"in session {place[key]}" if key in place else "in none"
+            raise UsageError(
+                f"{folder / f'session_{session + 1}.txt'}: lists class {key!r} for session "
+                f"{session}, protocol {protocol.name!r} has it {there}; choose --base-classes, "
+                "--way or --class-order to fit the lists"
+            )
 
 
 class SessionMaker:

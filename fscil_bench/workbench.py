@@ -26,6 +26,7 @@ from fscil_bench.data import Dataset, ReadRequest, reordered
 from fscil_bench.errors import UsageError
 from fscil_bench.features import Features, check_views, load_features
 from fscil_bench.image_cache import ImageCache
+from fscil_bench.index_lists import index_of, shots_from_lists
 from fscil_bench.method import Method, MethodContext, Network
 from fscil_bench.params import params_dict, parse_params
 from fscil_bench.progress import Progress
@@ -35,12 +36,14 @@ from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.runner import run_sessions
 from fscil_bench.seeding import Randomness
 from fscil_bench.sessions import (
+    LISTED,
     SPLITS,
     Assignment,
     CanonicalShots,
     SessionMaker,
     canonical_shots,
     check_dataset,
+    check_listed_sessions,
     draw_shots,
     hold_out,
     read_canonical,
@@ -71,6 +74,7 @@ class RunRequest:
     seed: int = 0
     representation_seed: int = 0
     split: str | None = None
+    index_list: Path | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -143,9 +147,9 @@ class Workbench:
         )
         check_views(f"method {method.name!r}", method.value.needs.features)
         _check_extras(method.value, brought.value)
-        split, table = _split(request.split or protocol.split, protocol, folder)
         pretraining = self._pretraining(protocol)
         dataset = self.dataset(protocol, folder)
+        split, table = _split(request, protocol, folder, dataset)
         representation = RepresentationSpec(
             name=brought.name,
             params=params_dict(brought_params),
@@ -320,7 +324,17 @@ def _assign(plan: Plan) -> Assignment:
     return Assignment(base, heldout, shots)
 
 
-def _split(name: str, protocol: Protocol, folder: Path) -> tuple[str, CanonicalShots | None]:
+def _split(
+    request: RunRequest, protocol: Protocol, folder: Path, dataset: Dataset
+) -> tuple[str, CanonicalShots | None]:
+    """Return the split's name and the table of its shots, where they are listed."""
+    if request.index_list is not None:
+        if request.split not in (None, LISTED):
+            raise UsageError("give either --split or --index-list, not both")
+        rows = shots_from_lists(request.index_list, index_of(dataset))
+        check_listed_sessions(request.index_list, rows, protocol, dataset)
+        return LISTED, CanonicalShots(request.index_list, rows)
+    name = request.split or protocol.split
     if name not in SPLITS:
         raise UsageError(f"unknown split {name!r}; known: {', '.join(SPLITS)}")
     return name, read_canonical(protocol, folder) if name == "canonical" else None

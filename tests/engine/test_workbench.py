@@ -139,3 +139,40 @@ def test_held_out_images_are_not_trained_on(folder: Path) -> None:
 def test_a_bad_request_is_answered(folder: Path, options: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         run(folder, **options)
+
+
+def lists(folder: Path, second: str = "train/6/0 train/6/1 train/6/2") -> Path:
+    """Write lists of the toy protocol's shots by path, three a class."""
+    chosen = {
+        2: "train/4/3 train/4/1 train/4/2 train/5/0 train/5/1 train/5/2",
+        3: f"{second} train/7/5 train/7/6 train/7/7",
+        4: "train/8/0 train/8/1 train/8/2 train/9/0 train/9/1 train/9/2",
+    }
+    for number, paths in chosen.items():
+        (folder / f"session_{number}.txt").write_text("\r\n".join(paths.split()) + "\r\n\r\n")
+    return folder
+
+
+def test_a_users_own_lists_choose_the_shots(folder: Path, tmp_path: Path) -> None:
+    one = run(folder, index_list=lists(tmp_path))
+    other = run(folder, index_list=lists(tmp_path, "train/6/9 train/6/1 train/6/2"))
+    assert one.spec.split == other.spec.split == "listed"
+    assert one.key != other.key
+    assert one.spec.row == other.spec.row
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ("train/6/0 train/6/1", "'toy 6' has 2 published shots"),
+        ("train/3/0 train/3/1 train/3/2", r"session_3.txt: lists class 'toy 3' for session 2"),
+        ("test/6/0 train/6/1 train/6/2", "test images are among the shots"),
+        ("train/4/0 train/4/1 train/4/2", r"'?toy 4'?.*session_2.txt, session_3.txt"),
+        ("train/6/99 train/6/1 train/6/2", r"session_3.txt:1: train/6/99 is no image"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused(
+    folder: Path, tmp_path: Path, second: str, expected: str
+) -> None:
+    with pytest.raises(fb.FscilError, match=expected):
+        run(folder, index_list=lists(tmp_path, second))

@@ -9,9 +9,9 @@ import pytest
 
 from fscil_bench.data import Dataset, DatasetIndex, ImageArray, Item
 from fscil_bench.errors import DataError
+from fscil_bench.index_lists import index_of, parse_index_list, shots_from_lists
 from fscil_bench.pixels import Images
 from fscil_bench.protocol import load_protocol
-from fscil_bench.protocols._index_lists import index_of, parse_index_list, shots_from_lists
 from fscil_bench.protocols._published_lists import published_shots, rebuilt_lists
 from fscil_bench.registry import package_folder
 from fscil_bench.sessions import CanonicalShots, canonical_shots
