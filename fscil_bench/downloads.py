@@ -58,15 +58,18 @@ def take(reader: DatasetReader, given: Path, folder: Path, unofficial: bool) -> 
     source = reader.find((given,))
     if source.unofficial and not unofficial:
         raise DataError(f"{given}: {source.unofficial}; --unofficial-data takes it all the same")
-    target = folder / (source.path or given).name
-    if target.exists() and target.resolve() == (source.path or given).resolve():
+    found = source.path or given
+    # An archive is known by its name, a folder is looked for under the data set's.
+    name = reader.download.filename if reader.download and found.is_file() else found.name
+    target = folder / (reader.name if found.is_dir() else name)
+    if target.exists() and target.resolve() == found.resolve():
         return target
-    if given.is_dir() and source.path is not None and source.path.is_dir():
+    if found.is_dir():
         with replaced_folder(target) as new:
-            shutil.copytree(source.path, new, dirs_exist_ok=True)
+            shutil.copytree(found, new, dirs_exist_ok=True)
     else:
         with replaced_file(target) as copied:
-            shutil.copyfile(source.path or given, copied)
+            shutil.copyfile(found, copied)
     return target
 
 

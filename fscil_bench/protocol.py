@@ -161,7 +161,8 @@ class Protocol(_Frozen):
         data = {**self.model_dump(), "data": self.data}  # which a dump leaves out
         if {"way", "base_classes"} & set(changes) and "sessions" not in changes:
             base, way = (changes.get(name, data[name]) for name in ("base_classes", "way"))
-            changes["sessions"] = max(0, (self.classes - base) // max(1, way))
+            classes = changes.get("classes", self.classes)
+            changes["sessions"] = max(0, (classes - base) // max(1, way))
         for name, value in changes.items():
             target = data["recipe"] if name in Recipe.model_fields else data
             target[name] = value

@@ -165,7 +165,7 @@ def canonical_shots(
         if key not in index or absent:
             raise UsageError(
                 f"{table.file}: class {key!r}, samples {' '.join(absent or samples)}: not in data "
-                f"set {dataset.name!r}"
+                f"set {dataset.name!r}; use --split seeded"
             )
         chosen[index[key]] = np.array([place[sample] for sample in samples])
     sessions = []

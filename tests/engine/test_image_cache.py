@@ -339,9 +339,19 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_build_that_ends_second_does_not_disturb_the_first(tmp_path: Path) -> None:
     first, second = Reader(), Reader()
-    opened = []
-    second.before = lambda: opened.append(load(tmp_path, first)) if not opened else None
+    opened, places = [], []
+
+    def meanwhile() -> None:
+        if not opened:
+            opened.append(load(tmp_path, first))
+            places.extend(
+                folder.stat().st_ino for folder in folders(tmp_path) if folder.name[0] != "."
+            )
+
+    second.before = meanwhile
     later = load(tmp_path, second)
+    now = [folder.stat().st_ino for folder in folders(tmp_path)]
+    assert now == places, "a whole cache is not moved away even for a moment"
     assert (first.read, second.read) == (6, 6)
     for data in (opened[0], later):
         for number, key in enumerate(data.train.keys):
