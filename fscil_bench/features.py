@@ -76,7 +76,7 @@ def _compute(
 ) -> None:
     total = len(dataset.train) + len(dataset.test)
     done = 0
-    with replaced_folder(folder) as new, progress.task("features", total) as task:
+    with replaced_folder(folder, "done.json") as new, progress.task("features", total) as task:
         for half, array in (("train", dataset.train), ("test", dataset.test)):
             blocks = []
             members = np.arange(len(array))

@@ -94,7 +94,7 @@ class ImageCache:
         kept: dict[str, list[Item]] = {}
         broken: list[DataError] = []
         with (
-            replaced_folder(folder) as new,
+            replaced_folder(folder, "meta.json") as new,
             self.progress.task(f"decoding {reader.name}", total) as task,
         ):
             done = 0

@@ -362,10 +362,12 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replaced_folder(path: Path) -> Iterator[Path]:
+def replaced_folder(path: Path, mark: str | None = None) -> Iterator[Path]:
     """Give a temporary folder beside `path` that takes its place when the block ends well.
 
-    If another process puts its own there in the same moment, that one stays.
+    If another process puts its own there in the same moment, that one stays. With `mark`, the
+    file that makes such a folder whole, a whole one that is there by then stays too: what is made
+    from one key is the same, and another process may be about to open it.
 
     Raises:
         StoreError: the place cannot be written to.
@@ -378,14 +380,23 @@ def replaced_folder(path: Path) -> Iterator[Path]:
         with _explained(path):
             yield new
             new.chmod(0o755)
-            _exchange(path, new, old / path.name)
+            _exchange(path, new, old / path.name, mark)
     finally:
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _exchange(path: Path, new: Path, old: Path) -> None:
-    """Put `new` in the place of `path`, which is moved to `old`, or back if that fails."""
+def _exchange(path: Path, new: Path, old: Path, mark: str | None) -> None:
+    """Put `new` in the place of `path`, which is moved to `old`, or back if that fails.
+
+    A `path` that has the mark is never moved, not even for a moment.
+    """
+    if mark is not None:
+        with suppress(OSError):  # something is there, or the exchange below explains it
+            new.replace(path)
+            return
+        if (path / mark).exists():
+            return
     with suppress(FileNotFoundError):
         path.replace(old)
     try:

@@ -9,10 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store import RunRecord, SessionRecord, Store, StoredRun
+
+# Tensors are tiny here: more threads gain nothing, and stall one another on a busy machine.
+torch.set_num_threads(1)
 
 TEST_IMAGES = 10
 PROTOCOL = Protocol(
