@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fscil_bench.compute import PrecisionChoice
+from fscil_bench.errors import FscilError
 from fscil_bench.params import parse_params
 from fscil_bench.progress import Progress, Silent, for_terminal
 from fscil_bench.registry import load_registry
@@ -137,8 +138,15 @@ def make_report(
     runs, problems = store.runs()
     made = plugin.value(parse_params(f"report {name!r}", plugin.value.Params, params or {}))
     target = _path(folder) or store.report_folder(name, protocol)
-    output: ReportOutput = made.build(ReportInput(selection, runs, target, registry))
     warnings = tuple(str(problem) for problem in problems)
+    try:
+        output: ReportOutput = made.build(ReportInput(selection, runs, target, registry))
+    except FscilError as error:
+        if not warnings:
+            raise
+        raise type(error)(
+            "\n".join([str(error), "runs that cannot be read:", *warnings])
+        ) from error
     return ReportOutput(output.text, output.files, output.missing, (*output.warnings, *warnings))
 
 

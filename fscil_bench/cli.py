@@ -22,7 +22,7 @@ from fscil_bench.cli_support import (
     words,
 )
 from fscil_bench.data_cli import data_app
-from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 
 if TYPE_CHECKING:
     from fscil_bench.registry import Registry
@@ -38,6 +38,10 @@ app = typer.Typer(
 
 
 app.add_typer(data_app, name="data")
+
+
+MOST_SEEDS = 10_000
+"""Seeds that one range may name."""
 
 
 class Listable(StrEnum):
@@ -128,8 +132,15 @@ def run(
     A run that is stored is not run again. Interrupted training resumes.
     """
     names = words(method)
-    if not names:
-        raise UsageError("--method names no method; `fscil-bench list methods` lists them")
+    for option, found in (
+        ("method", names),
+        ("protocol", words(protocol)),
+        ("representation", words(representation)),
+    ):
+        if not found:
+            raise UsageError(
+                f"--{option} names no {option}; `fscil-bench list {option}s` lists them"
+            )
     base = parse_settings(representation_settings)
     registry = _registry(plugin)
     changes = _assign_settings(settings, names, registry)
@@ -263,6 +274,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         low, high = int(first), int(last or first)
         if high < low:
             raise UsageError(f"seeds {text!r}: the range {part!r} runs backwards")
+        if high - low >= MOST_SEEDS or high >= 2**63:
+            raise UsageError(f"seeds {text!r}: {part!r} is more than {MOST_SEEDS} or too large")
         seeds += range(low, high + 1)
     return tuple(dict.fromkeys(seeds))
 
@@ -338,7 +351,11 @@ def _list_runs(results: Path | None) -> None:
 
     runs, problems = Store(results).runs()
     for run_ in runs:
-        row = run_row(run_)
+        try:
+            row = run_row(run_)
+        except StoreError as error:
+            problems.append(error)
+            continue
         show(
             f"{row['key']}  {row['created']}  {row['protocol']}  {row['method']} "
             f"({row['representation']}, {row['split']}, seed {row['seed']}, "
@@ -363,7 +380,7 @@ def _run_all(
             task.update(number, title)
             try:
                 bench.progress.say(_summary(bench.run(plan, force, artifacts), title))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 # One method's failure must not cost the others their runs.
                 if len(plans) == 1:
                     raise

@@ -53,7 +53,10 @@ def explained(command: _Command) -> _Command:
             raise typer.Exit(130) from None
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
-        except Exception as error:
+        except OSError as error:
+            complain(_of_system(error), kwargs["debug"])
+            raise typer.Exit(1) from None
+        except (Exception, SystemExit) as error:
             complain(error, kwargs["debug"])
             if not kwargs["debug"]:
                 say("this is a bug, or a plug-in's; --debug shows where it happened")
@@ -68,7 +71,11 @@ def words(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(word for word in found if word))
 
 
-def complain(error: Exception, debug: bool) -> None:
+def _of_system(error: OSError) -> FscilError:
+    return FscilError(f"{error.filename or 'input or output'}: {error.strerror or error}")
+
+
+def complain(error: BaseException, debug: bool) -> None:
     """Write an error as one message; with `debug` its traceback too."""
     if debug:
         traceback.print_exception(error)

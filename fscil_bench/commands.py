@@ -42,11 +42,12 @@ def command_for(spec: RunSpec, registry: Registry) -> str:
     words += ["--seeds", str(spec.seed)]
     if brought.seed:
         words += ["--representation-seed", str(brought.seed)]
-    registered = registry.protocol(protocol.name)[0] if known else protocol
-    if registered.recipe.epochs != protocol.recipe.epochs:
+    registered = registry.protocol(protocol.name)[0] if known else None
+    # What a file that is not registered says cannot be known, so that everything is written.
+    if registered is None or registered.recipe.epochs != protocol.recipe.epochs:
         words += ["--epochs", str(protocol.recipe.epochs)]
     for name in ("way", "shot", "base_classes", "class_order"):
-        if getattr(registered, name) != getattr(protocol, name):
+        if registered is None or getattr(registered, name) != getattr(protocol, name):
             words += [f"--{name.replace('_', '-')}", str(getattr(protocol, name))]
     words += ["--precision", brought.precision]
     words += _settings("--set", spec.params, default_params(registry, "method", spec.method))

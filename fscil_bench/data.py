@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -219,7 +220,8 @@ def decode_rgb(content: bytes, where: str) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"{where}: refused, its declared size is absurd: {error}") from error
     except Exception as error:  # decoders raise whatever they like on damaged files
-        raise DataError(f"{where}: cannot be decoded as an image: {error}") from error
+        reason = re.sub(r"<_io\.BytesIO[^>]*>", "its content", str(error))
+        raise DataError(f"{where}: cannot be decoded as an image: {reason}") from error
     image: Image.Image = file
     if image.mode.startswith("I"):
         values = np.asarray(image)

@@ -58,7 +58,9 @@ def load_features(
         _compute(folder, dataset, trained, spec, device, progress)
     try:
         halves = [np.load(folder / f"{half}.npy", mmap_mode="r") for half in ("train", "test")]
-    except (OSError, ValueError) as error:
+        if [len(half) for half in halves] != [len(dataset.train), len(dataset.test)]:
+            raise ValueError("their number is not that of the images")
+    except (OSError, EOFError, ValueError) as error:
         raise StoreError(
             f"{folder}: the stored features are damaged ({error}); remove the folder, and they "
             "are computed again"

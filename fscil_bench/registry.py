@@ -10,7 +10,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,11 +20,14 @@ from typing import Any
 from fscil_bench.data import DatasetReader
 from fscil_bench.errors import FscilError, UsageError, nearest
 from fscil_bench.method import Method
+from fscil_bench.params import NoParams
 from fscil_bench.protocol import Protocol, load_protocol
 from fscil_bench.report import Report
 from fscil_bench.representation import Representation
 from fscil_bench.sources import source_digest
 
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+"""What a plug-in may be called: names become parts of paths and of commands."""
 FOLDERS = ("methods", "protocols", "reports")
 CONTRACTS: Mapping[str, type] = {
     "method": Method,
@@ -114,10 +117,9 @@ class Registry:
         for kind, contract in CONTRACTS.items():
             if not issubclass(value, contract) or inspect.isabstract(value):
                 continue
-            name = getattr(value, "name", None)
+            name = getattr(value, "name", "")
             file = Path(inspect.getfile(value))
-            if not isinstance(name, str):
-                raise UsageError(f"{file}: the {kind} {value.__name__} has no `name`; give it one")
+            _check_contract(kind, value, file)
             self.add(Plugin(kind, name, value, file, origin))
             return 1
         return 0
@@ -149,7 +151,7 @@ class Registry:
             spec.loader.exec_module(module)
         except FscilError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(f"{file}: cannot be imported: {_describe(error, file)}") from error
         if self.add_module(module, "file") == 0:
             raise UsageError(
@@ -172,7 +174,7 @@ def builtin_plugins() -> tuple[Plugin, ...]:
             origin = f"package {point.dist.name}" if point.dist else "entry point"
             try:
                 value = point.load()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise UsageError(
                     f"entry point {point.name!r} of {origin} cannot be loaded: {error}"
                 ) from error
@@ -220,7 +222,24 @@ def _modules(package: ModuleType) -> Iterator[ModuleType]:
             yield importlib.import_module(f"{package.__name__}.{info.name}")
 
 
-def _describe(error: Exception, file: Path) -> str:
+def _check_contract(kind: str, value: type, file: Path) -> None:
+    """Refuse a class whose name or parameters cannot be used."""
+    where = f"{file}: the {kind} {value.__name__}"
+    name = getattr(value, "name", None)
+    if not isinstance(name, str):
+        raise UsageError(f"{where} has no `name`; give it one")
+    if not re.fullmatch(NAME, name):
+        raise UsageError(f"{where} is named {name!r}; use letters, digits, `_`, `.` and `-`")
+    params = getattr(value, "Params", NoParams)
+    if not is_dataclass(params):
+        raise UsageError(f"{where}: `Params` must be a dataclass")
+    known = {field.name for field in fields(params)}
+    unknown = [n for n in getattr(value, "pretrain_params", ()) if n not in known]
+    if unknown:
+        raise UsageError(f"{where}: pretrain_params names {unknown[0]!r}, which Params lacks")
+
+
+def _describe(error: BaseException, file: Path) -> str:
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     trace = error.__traceback__

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +48,8 @@ def run_sessions(
             session = maker.session(number)
             started = time.perf_counter()
             learn = method.learn_session if number else method.learn_base
-            learn(session)
+            with _named(method, f"in session {number}"):
+                learn(session)
             learnt = time.perf_counter()
             indices = maker.test_indices(number)
             predictions[number, indices] = predict(method, maker, indices, session.classes_seen)
@@ -57,14 +60,52 @@ def run_sessions(
                     classes_seen=session.classes_seen,
                     learn_seconds=learnt - started,
                     score_seconds=scored - learnt,
-                    state_bytes=method.state_bytes(),
+                    state_bytes=_state_bytes(method),
                 )
             )
             if keep_artifacts:
-                found = method.artifacts().items()
-                artifacts |= {f"session{number}/{name}": array for name, array in found}
+                artifacts |= _artifacts(method, number)
             task.update(number + 1)
-    return Outcome(predictions, tuple(records), artifacts, method.notes())
+    return Outcome(predictions, tuple(records), artifacts, _notes(method))
+
+
+@contextmanager
+def _named(method: Method, when: str) -> Iterator[None]:
+    """Say which method failed, and when, of errors that do not."""
+    try:
+        yield
+    except (FscilError, KeyboardInterrupt):
+        raise
+    except (Exception, SystemExit) as error:
+        raise FscilError(
+            f"method {method.name!r} failed {when}: {type(error).__name__}: {error}; --debug "
+            "shows where"
+        ) from error
+
+
+def _artifacts(method: Method, number: int) -> dict[str, np.ndarray]:
+    with _named(method, f"giving the artifacts of session {number}"):
+        found = {f"session{number}/{k}": np.asarray(v) for k, v in method.artifacts().items()}
+    for name, array in found.items():
+        if array.dtype.hasobject:
+            raise FscilError(f"method {method.name!r}: artifact {name!r} is no array of numbers")
+    return found
+
+
+def _notes(method: Method) -> dict[str, int | float | str]:
+    with _named(method, "giving its notes"):
+        notes = dict(method.notes())
+    for name, value in notes.items():
+        if not isinstance(value, int | float | str):
+            raise FscilError(
+                f"method {method.name!r}: note {name!r} is {value!r}, not a number or a string"
+            )
+    return notes
+
+
+def _state_bytes(method: Method) -> int:
+    with _named(method, "giving its state"):
+        return method.state_bytes()
 
 
 @torch.no_grad()
@@ -78,7 +119,13 @@ def predict(
     """
     predicted = []
     for part in batches(len(indices), QUERY_BATCH):
-        scores = method.scores(maker.queries(indices[part]))
+        with _named(method, f"scoring {classes_seen} classes"):
+            scores = method.scores(maker.queries(indices[part]))
+        if not isinstance(scores, torch.Tensor) or scores.is_complex():
+            raise FscilError(
+                f"method {method.name!r} returned {type(scores).__name__} as scores; a tensor of "
+                "real numbers (queries, classes seen) is expected"
+            )
         expected = (len(indices[part]), classes_seen)
         if tuple(scores.shape) != expected:
             raise FscilError(

@@ -318,6 +318,10 @@ def read_run(folder: Path) -> StoredRun:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise StoreError(f"{path}: damaged at {where}: {first['msg']}; {remedy}") from error
+    protocol = record.spec.protocol
+    seen = [protocol.classes_seen(t) for t in range(protocol.sessions + 1)]
+    if [session.classes_seen for session in record.sessions] != seen:
+        raise StoreError(f"{path}: damaged, its sessions are not the protocol's; {remedy}")
     if not folder.name == record.key == record.spec.key:
         raise StoreError(
             f"{path}: damaged, its specification does not belong to its folder's key; {remedy}"
@@ -414,7 +418,10 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        place = Path(os.fsdecode(error.filename)) if error.filename else path
+        if path.parent not in (place, *place.parents) and place not in path.parents:
+            raise StoreError(f"{place}: cannot be read ({error.strerror or error})") from error
         raise StoreError(
-            f"{error.filename or path}: cannot be written ({error.strerror or error}); choose "
+            f"{place}: cannot be written ({error.strerror or error}); choose "
             f"another folder with --results / --cache or make room"
         ) from error

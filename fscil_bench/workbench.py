@@ -23,7 +23,7 @@ from fscil_bench.compute import (
     resolve_precision,
 )
 from fscil_bench.data import Dataset, ReadRequest, reordered
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.features import Features, check_views, load_features
 from fscil_bench.image_cache import ImageCache
 from fscil_bench.index_lists import index_of, shots_from_lists
@@ -308,6 +308,11 @@ class Workbench:
             started = time.perf_counter()
             with self.progress.task(f"{method.name}: learning from base data", 1.0) as task:
                 tensors = method.pretrain(maker.session(0), task.update)
+            if not isinstance(tensors, Mapping):
+                raise FscilError(
+                    f"method {method.name!r}: pretrain returned {type(tensors).__name__} instead "
+                    "of named tensors"
+                )
             save_tensors(path, tensors, {"seconds": time.perf_counter() - started})
         tensors, meta = load_tensors(path)
         method.load_pretrained(tensors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fscil_bench.errors import FscilError, StoreError, UsageError
+from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 from fscil_bench.registry import Registry
 from fscil_bench.report import Report, ReportInput, ReportOutput, Selection
 from fscil_bench.store import StoredRun, write_text
@@ -111,12 +111,29 @@ def _runs_of_one_protocol(given: ReportInput) -> list[StoredRun]:
         )
     runs = chosen_runs(given.runs, given.selection)
     if not runs:
+        _check_names(given)
         command = _first_command(given.selection, given.registry)
         raise FscilError(
             f"no stored run fits protocol {given.selection.protocol!r} and what else was asked "
             f"for (protocols with runs: {stored}); make one: {command}"
         )
     return runs
+
+
+def _check_names(given: ReportInput) -> None:
+    """Refuse names that are neither stored nor registered: no command could make their runs.
+
+    Raises:
+        UsageError: there is one; the nearest known are named.
+    """
+    stored = {"protocol": {run.spec.protocol.name for run in given.runs}}
+    stored["method"] = {run.spec.method for run in given.runs}
+    asked = {"protocol": (given.selection.protocol or "",), "method": given.selection.methods}
+    for kind, names in asked.items():
+        known = stored[kind] | set(given.registry.names(kind))
+        for name in names:
+            if name not in known:
+                raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}")
 
 
 def _first_command(selection: Selection, registry: Registry) -> str:

@@ -96,6 +96,8 @@ def test_set_reaches_the_method(folder: Path) -> None:
         (["--method", "ncm", "--precision", "fp8"], "unknown precision"),
         (["--method", "ncm", "--no-such-option"], "No such option"),
         (["--method", ","], "no method"),
+        (["--method", "ncm", "--representation", ""], "no representation"),
+        (["--method", "ncm", "--seeds", "0-99999999"], "more than 10000"),
     ],
 )
 def test_bad_usage_exits_with_2_and_one_message(
@@ -189,3 +191,77 @@ def test_settings() -> None:
     assert parse_settings(["a=1", "b = x=y"]) == {"a": "1", "b": "x=y"}
     with pytest.raises(UsageError, match="given twice"):
         parse_settings(["a=1", "a=2"])
+
+
+BASE = """
+import torch
+from fscil_bench.method import Method
+class Odd(Method):
+    '''Does one thing wrong.'''
+    name = "odd"
+    def learn_base(self, base): self.seen = base.classes_seen
+    def learn_session(self, session): self.seen = session.classes_seen
+    def scores(self, queries): return torch.zeros(len(queries), self.seen)
+    def state_dict(self): return {}
+    def load_state_dict(self, state): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("addition", "code", "expected"),
+    [
+        ("    def learn_session(self, session): raise SystemExit(0)", 1, "failed in session 1"),
+        (
+            "    def learn_session(self, session): {}[3]",
+            1,
+            "'odd' failed in session 1: KeyError: 3",
+        ),
+        ("    def scores(self, queries): return None", 1, "returned NoneType as scores"),
+        ("    def state_dict(self): return None", 1, "failed giving its state"),
+        ("    def notes(self): return {'a': [1]}", 1, "note 'a' is [1]"),
+        ("    def artifacts(self): return {'b': object()}", 1, "artifact 'session0/b' is no array"),
+        ("    pretrain_params = ('nope',)", 2, "pretrain_params names 'nope'"),
+        ("    Params = 3", 2, "`Params` must be a dataclass"),
+        ("    name = '../../odd'", 2, "is named '../../odd'"),
+        ("raise SystemExit(0)", 2, "cannot be imported"),
+    ],
+)
+def test_a_plug_in_that_does_wrong_is_named(
+    folder: Path, tmp_path: Path, addition: str, code: int, expected: str
+) -> None:
+    plugin = tmp_path / "odd.py"
+    plugin.write_text(BASE + addition + "\n")
+    done = run(folder, "--plugin", str(plugin), "--method", "odd", "--artifacts")
+    assert done.exit_code == code, done.output
+    assert expected in done.output
+    assert "Traceback" not in done.output
+
+
+def test_damaged_predictions_do_not_hide_other_runs(folder: Path, tmp_path: Path) -> None:
+    run(folder, "--method", "ncm", "--seeds", "0-2", "--results", str(tmp_path))
+    damaged = sorted(tmp_path.glob("runs/toy/ncm/*/predictions.npz"))[0]
+    damaged.write_bytes(b"")
+    listed = call(folder, "list", "runs", "--results", str(tmp_path))
+    assert listed.exit_code == 0
+    assert listed.output.count("toy  ncm") == 2
+    assert str(damaged) in listed.output
+
+
+def test_a_report_without_runs_names_the_damaged_ones(folder: Path, tmp_path: Path) -> None:
+    run(folder, "--method", "ncm", "--results", str(tmp_path))
+    (damaged,) = tmp_path.glob("runs/toy/ncm/*/run.json")
+    damaged.write_text("{")
+    words = ["--protocol", "glyphs", "--results", str(tmp_path)]
+    drawn = call(folder, "report", "main-table", *words)
+    assert drawn.exit_code == 1
+    assert str(damaged) in drawn.output
+
+
+def test_damaged_features_are_named(folder: Path, tmp_path: Path) -> None:
+    places = ["--results", str(tmp_path / "r"), "--cache", str(tmp_path / "c")]
+    run(folder, "--method", "ncm", *places)
+    (features,) = tmp_path.glob("c/features/*/test.npy")
+    features.write_bytes(b"")
+    done = run(folder, "--method", "ncm", "--seeds", "1", *places)
+    assert done.exit_code == 1
+    assert f"{features.parent}: the stored features are damaged" in done.output

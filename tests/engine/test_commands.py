@@ -68,4 +68,6 @@ def test_a_protocol_that_is_not_registered_is_a_file(
     factory: Any, registry: Registry, toy_protocol: Protocol
 ) -> None:
     protocol = toy_protocol.model_copy(update={"name": "mine"})
-    assert "--protocol mine.toml" in command_for(factory.spec(protocol=protocol), registry)
+    command = command_for(factory.spec(protocol=protocol), registry)
+    assert "--protocol mine.toml" in command
+    assert "--epochs 100 --way 1 --shot 5 --base-classes 4 --class-order dataset" in command

@@ -9,7 +9,7 @@ import pytest
 from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.params import NoParams
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
+from fscil_bench.registry import Plugin, Registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
 from fscil_bench.reports.main_table import MainTable
 from fscil_bench.store import Store
@@ -252,11 +252,33 @@ def test_runs_of_other_protocols_are_not_shown(
     ],
 )
 def test_without_runs_the_command_that_makes_one_is_given(
-    factory: Any, make: Any, asked: dict[str, Any], command: str
+    factory: Any,
+    make: Any,
+    registry: Registry,
+    toy_protocol: Protocol,
+    asked: dict[str, Any],
+    command: str,
 ) -> None:
     factory.write(factory.spec())
+    absent = toy_protocol.override(name="absent")
+    registry.add(Plugin("protocol", "absent", absent, Path(__file__), "test"))
 
     with pytest.raises(FscilError, match=r"protocols with runs: toy") as caught:
         make("absent", **asked)
 
     assert str(caught.value).endswith(command)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "asked", "expected"),
+    [
+        ("tpy", {}, "unknown protocol 'tpy'; did you mean 'toy'"),
+        ("toy", {"methods": ("nmc",)}, "unknown method 'nmc'; did you mean 'ncm'"),
+    ],
+)
+def test_a_name_that_nothing_has_is_a_mistake_of_usage(
+    factory: Any, make: Any, protocol: str, asked: dict[str, Any], expected: str
+) -> None:
+    factory.write(factory.spec())
+    with pytest.raises(UsageError, match=expected):
+        make(protocol, **asked)
