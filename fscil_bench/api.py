@@ -128,10 +128,14 @@ def make_report(
 ) -> ReportOutput:
     """Draw a report from stored runs; its files go to `folder` or below the results.
 
+    `protocol` is a name, or the TOML file of one.
+
     Raises:
         FscilError: an unknown report or parameter, or nothing to draw from.
     """
     registry = load_registry(tuple(Path(file) for file in plugins))
+    if protocol is not None and protocol.endswith(".toml"):
+        protocol = registry.protocol(protocol)[0].name
     plugin = registry.get("report", name)
     store = Store(_path(results))
     selection = Selection(protocol, tuple(methods), tuple(representations), tuple(seeds), split)

@@ -202,7 +202,7 @@ def list_(
     """List methods, representations, protocols or reports, or the stored runs."""
     del debug
     if what is Listable.runs:
-        _list_runs(results)
+        _list_runs(results, _registry(plugin))
         return
     registry = _registry(plugin)
     kind = what.value.removesuffix("s")
@@ -346,7 +346,8 @@ def _describe_params(value: Any) -> str:
     return ", ".join(f"{field.name}={field.default}" for field in fields(schema))
 
 
-def _list_runs(results: Path | None) -> None:
+def _list_runs(results: Path | None, registry: Registry) -> None:
+    from fscil_bench.commands import default_params
     from fscil_bench.store import Store, run_row
 
     runs, problems = Store(results).runs()
@@ -356,9 +357,13 @@ def _list_runs(results: Path | None) -> None:
         except StoreError as error:
             problems.append(error)
             continue
+        defaults = default_params(registry, "method", run_.spec.method)
+        changed = [f"{k}={v}" for k, v in run_.spec.params.items() if defaults.get(k) != v]
+        name = " ".join([row["method"], *changed])
+        shape = f"{run_.spec.protocol.way}-way {run_.spec.protocol.shot}-shot"
         show(
-            f"{row['key']}  {row['created']}  {row['protocol']}  {row['method']} "
-            f"({row['representation']}, {row['split']}, seed {row['seed']}, "
+            f"{row['key']}  {row['created']}  {row['protocol']}  {name} ({shape}, "
+            f"{row['representation']}, {row['split']}, seed {row['seed']}, "
             f"representation seed {row['representation_seed']})  "
             f"last {100 * row['last_accuracy']:.2f} %"
         )

@@ -28,11 +28,12 @@ def default_params(registry: Registry, kind: str, name: str) -> dict[str, Any]:
 def command_for(spec: RunSpec, registry: Registry) -> str:
     """Return the command line that makes a run like `spec`, as far as options can say it.
 
-    A protocol that is not registered is written as the TOML file of its name.
+    A protocol or method that is not registered is written as a file of its name.
     """
     brought, protocol = spec.representation, spec.protocol
     known = protocol.name in registry.names("protocol")
-    words = ["--method", spec.method, "--protocol", protocol.name + ("" if known else ".toml")]
+    words = [] if spec.method in registry.names("method") else ["--plugin", f"{spec.method}.py"]
+    words += ["--method", spec.method, "--protocol", protocol.name + ("" if known else ".toml")]
     if brought.name != "cosine":
         words += ["--representation", brought.name]
     if spec.split == LISTED:

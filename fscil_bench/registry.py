@@ -86,7 +86,10 @@ class Registry:
         """
         known = self.plugins.get(kind, {})
         if name not in known:
-            raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}")
+            hint = "; one in a file of yours is given with --plugin FILE.py"
+            if kind == "protocol":
+                hint = "; one in a file of yours is given by its path, ending in .toml"
+            raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}{hint}")
         return known[name]
 
     def names(self, kind: str) -> list[str]:

@@ -226,8 +226,14 @@ def _check_round_trip(
         )
         # A network of other weights shows whether the state holds all that was learnt.
         made = method(params, task.context(method, network_seed=1))
-        made.load_state_dict(saved)
-        found = made.scores(task.queries())
+        try:
+            made.load_state_dict(saved)
+            found = made.scores(task.queries())
+        except Exception as error:
+            raise AssertionError(
+                f"{method.name}: cannot score after its state is saved and loaded "
+                f"({type(error).__name__}: {error}); state_dict must hold all that it needs"
+            ) from error
         assert torch.equal(found, scores[number]), (
             f"{method.name}: scores change when its state is saved and loaded, session {number}"
         )

@@ -265,3 +265,16 @@ def test_damaged_features_are_named(folder: Path, tmp_path: Path) -> None:
     done = run(folder, "--method", "ncm", "--seeds", "1", *places)
     assert done.exit_code == 1
     assert f"{features.parent}: the stored features are damaged" in done.output
+
+
+def test_a_report_takes_the_file_of_a_protocol(folder: Path) -> None:
+    run(folder, "--method", "ncm")
+    drawn = call(folder, "report", "main-table", "--protocol", str(TOY / "toy.toml"))
+    assert drawn.exit_code == 0, drawn.output
+    assert "| ncm" in drawn.output
+
+
+def test_listed_runs_tell_their_parameters(folder: Path) -> None:
+    run(folder, "--method", "ncm", "--set", "space=tukey", "--way", "3")
+    listed = call(folder, "list", "runs").output
+    assert "ncm space=tukey (3-way 3-shot" in listed

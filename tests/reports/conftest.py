@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fscil_bench.params import NoParams
 from fscil_bench.protocol import Protocol
 from fscil_bench.registry import Plugin, Registry
 
@@ -26,15 +27,20 @@ class Ldc:
     Params = LdcParams
 
 
+class Ncm:
+    Params = NoParams
+
+
 class Fact:
     Params = FactParams
 
 
 @pytest.fixture
 def registry(toy_protocol: Protocol) -> Registry:
-    """Return a registry of the method `ldc`, the representation `fact` and the toy protocol."""
+    """Return a registry of two methods, a representation and the toy protocol."""
     registry = Registry()
     registry.add(Plugin("method", "ldc", Ldc, Path(__file__), "test"))
+    registry.add(Plugin("method", "ncm", Ncm, Path(__file__), "test"))
     registry.add(Plugin("representation", "fact", Fact, Path(__file__), "test"))
     registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
     return registry
