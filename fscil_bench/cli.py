@@ -17,12 +17,15 @@ from fscil_bench.cli_support import (
     Results,
     complain,
     explained,
+    parse_seeds,
+    parse_settings,
     say,
     show,
     words,
 )
 from fscil_bench.data_cli import data_app
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
+from fscil_bench.tune_cli import tune
 
 if TYPE_CHECKING:
     from fscil_bench.registry import Registry
@@ -38,10 +41,7 @@ app = typer.Typer(
 
 
 app.add_typer(data_app, name="data")
-
-
-MOST_SEEDS = 10_000
-"""Seeds that one range may name."""
+app.command()(tune)
 
 
 class Listable(StrEnum):
@@ -64,7 +64,10 @@ Sets = Annotated[
 ]
 Split = Annotated[
     str | None,
-    typer.Option(help="canonical (published shots) or seeded. (default: the protocol's)"),
+    typer.Option(
+        help="canonical (published shots), seeded, or outlier:Q (shots from the fraction Q of a "
+        "class farthest from its mean). (default: the protocol's)"
+    ),
 ]
 
 
@@ -98,9 +101,17 @@ def run(
     way: Annotated[int | None, typer.Option(help="New classes a session.")] = None,
     shot: Annotated[int | None, typer.Option(help="Images of each new class.")] = None,
     base_classes: Annotated[int | None, typer.Option(help="Classes of the base session.")] = None,
+    sessions: Annotated[int | None, typer.Option(help="Sessions after the base session.")] = None,
     class_order: Annotated[
         str | None, typer.Option(help="dataset (the data set's own) or seed:N (a permutation).")
     ] = None,
+    pseudo: Annotated[
+        bool,
+        typer.Option(
+            "--pseudo-incremental",
+            help="Let base classes play the new ones and training images the test images.",
+        ),
+    ] = False,
     data_root: DataRoot = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
     precision: Annotated[
@@ -117,6 +128,9 @@ def run(
     ] = False,
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out images that cannot be decoded.")
+    ] = False,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", help="Take the parameters that `tune` chose.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Run again what is stored.")] = False,
     artifacts: Annotated[
@@ -166,6 +180,7 @@ def run(
         "way": way,
         "shot": shot,
         "base_classes": base_classes,
+        "sessions": sessions,
         "class_order": class_order,
     }
     changed = {name: value for name, value in options.items() if value is not None}
@@ -181,6 +196,7 @@ def run(
             split=split,
             index_list=index_list,
             overrides=changed,
+            pseudo=pseudo,
         )
         for place in words(protocol)
         for brought in words(representation)
@@ -188,6 +204,10 @@ def run(
         for name in names
         for seed in parse_seeds(seeds)
     ]
+    if tuned:
+        from fscil_bench.tuning import with_choice
+
+        requests = [with_choice(bench.store, registry, request) for request in requests]
     _run_all(bench, requests, force, artifacts, debug)
 
 
@@ -258,43 +278,6 @@ def report(
         say(f"warning: {warning}")
     for file in output.files:
         say(f"wrote {file}")
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds of `0`, `0-9` or `0,2,5-7`, each once, in the order given.
-
-    Raises:
-        UsageError: not such a list.
-    """
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(f"seeds {text!r}: {part!r} is neither a number nor a range like 0-9")
-        low, high = int(first), int(last or first)
-        if high < low:
-            raise UsageError(f"seeds {text!r}: the range {part!r} runs backwards")
-        if high - low >= MOST_SEEDS or high >= 2**63:
-            raise UsageError(f"seeds {text!r}: {part!r} is more than {MOST_SEEDS} or too large")
-        seeds += range(low, high + 1)
-    return tuple(dict.fromkeys(seeds))
-
-
-def parse_settings(settings: Iterable[str]) -> dict[str, str]:
-    """Return `name=value` settings as a dict.
-
-    Raises:
-        UsageError: a setting has no `=`, or a name comes twice.
-    """
-    found: dict[str, str] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"--set {setting!r}: write name=value")
-        if name.strip() in found:
-            raise UsageError(f"--set {name.strip()} is given twice")
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _assign_settings(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from fscil_bench.errors import FscilError
+from fscil_bench.errors import FscilError, UsageError
 
 Results = Annotated[
     Path | None,
@@ -32,6 +32,9 @@ DataRoot = Annotated[
     ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+MOST_SEEDS = 10_000
+"""Seeds that one range may name."""
+
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
@@ -69,6 +72,43 @@ def words(values: Iterable[str]) -> list[str]:
     """Return comma-separated or repeated words, each once, in order."""
     found = [word.strip() for value in values for word in value.split(",")]
     return list(dict.fromkeys(word for word in found if word))
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds of `0`, `0-9` or `0,2,5-7`, each once, in the order given.
+
+    Raises:
+        UsageError: not such a list.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"seeds {text!r}: {part!r} is neither a number nor a range like 0-9")
+        low, high = int(first), int(last or first)
+        if high < low:
+            raise UsageError(f"seeds {text!r}: the range {part!r} runs backwards")
+        if high - low >= MOST_SEEDS or high >= 2**63:
+            raise UsageError(f"seeds {text!r}: {part!r} is more than {MOST_SEEDS} or too large")
+        seeds += range(low, high + 1)
+    return tuple(dict.fromkeys(seeds))
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, str]:
+    """Return `name=value` settings as a dict.
+
+    Raises:
+        UsageError: a setting has no `=`, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--set {setting!r}: write name=value")
+        if name.strip() in found:
+            raise UsageError(f"--set {name.strip()} is given twice")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def _of_system(error: OSError) -> FscilError:

@@ -9,6 +9,8 @@ from typing import Any
 
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict
+from fscil_bench.protocol import Protocol
+from fscil_bench.pseudo import SUFFIX
 from fscil_bench.registry import Registry
 from fscil_bench.sessions import LISTED
 from fscil_bench.spec import RunSpec
@@ -31,9 +33,12 @@ def command_for(spec: RunSpec, registry: Registry) -> str:
     A protocol or method that is not registered is written as a file of its name.
     """
     brought, protocol = spec.representation, spec.protocol
-    known = protocol.name in registry.names("protocol")
+    pseudo = protocol.test_from_train is not None
+    name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
+    known = name in registry.names("protocol")
     words = [] if spec.method in registry.names("method") else ["--plugin", f"{spec.method}.py"]
-    words += ["--method", spec.method, "--protocol", protocol.name + ("" if known else ".toml")]
+    words += ["--method", spec.method, "--protocol", name + ("" if known else ".toml")]
+    words += ["--pseudo-incremental"] if pseudo else []
     if brought.name != "cosine":
         words += ["--representation", brought.name]
     if spec.split == LISTED:
@@ -43,18 +48,34 @@ def command_for(spec: RunSpec, registry: Registry) -> str:
     words += ["--seeds", str(spec.seed)]
     if brought.seed:
         words += ["--representation-seed", str(brought.seed)]
-    registered = registry.protocol(protocol.name)[0] if known else None
+    registered = registry.protocol(name)[0] if known else None
     # What a file that is not registered says cannot be known, so that everything is written.
     if registered is None or registered.recipe.epochs != protocol.recipe.epochs:
         words += ["--epochs", str(protocol.recipe.epochs)]
-    for name in ("way", "shot", "base_classes", "class_order"):
-        if registered is None or getattr(registered, name) != getattr(protocol, name):
-            words += [f"--{name.replace('_', '-')}", str(getattr(protocol, name))]
+    words += _shape(protocol, registered)
     words += ["--precision", brought.precision]
     words += _settings("--set", spec.params, default_params(registry, "method", spec.method))
     defaults = default_params(registry, "representation", brought.name)
     words += _settings("--set-representation", brought.params, defaults)
     return f"fscil-bench run {shlex.join(words)}"
+
+
+def _shape(protocol: Protocol, registered: Protocol | None) -> list[str]:
+    """Return the options that make the registered protocol into this one.
+
+    Base classes and sessions of a pseudo-incremental protocol follow from the others.
+    """
+    pseudo = protocol.test_from_train is not None
+    names = ["way", "shot", *([] if pseudo else ["base_classes"]), "class_order"]
+    if registered is not None:
+        names = [name for name in names if getattr(registered, name) != getattr(protocol, name)]
+        implied = registered.override(**{name: getattr(protocol, name) for name in names})
+        names += ["sessions"] if not pseudo and implied.sessions != protocol.sessions else []
+    return [
+        word
+        for name in names
+        for word in (f"--{name.replace('_', '-')}", str(getattr(protocol, name)))
+    ]
 
 
 def _settings(option: str, params: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:

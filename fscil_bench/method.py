@@ -94,6 +94,8 @@ class Method(ABC):
     needs: ClassVar[Needs] = Needs()
     pretrain_params: ClassVar[tuple[str, ...]] = ()
     """Names of the parameters that shape what `pretrain` returns; they key its cache."""
+    tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Parameters worth tuning with the values to try; `fscil-bench tune` tries all combinations."""
 
     def __init__(self, params: Any, context: MethodContext) -> None:
         self.params = params

@@ -98,7 +98,8 @@ class Protocol(_Frozen):
     has; a copy that has fewer is used, and every run and table says so. `class_order` is the
     data set's own or a seeded permutation of it, `seed:3`. `data` is where a user's own data lie,
     relative to the protocol's file; it is in no key and no record, the images' digest is.
-    `reader_options` are passed on to the data set's reader.
+    `reader_options` are passed on to the data set's reader. With `test_from_train` that fraction
+    of every class's training images plays the test images, and the test half is never read.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -116,6 +117,7 @@ class Protocol(_Frozen):
     train_images: PositiveInt | None = None
     data: Annotated[str | None, Field(exclude=True)] = None
     reader_options: dict[str, int | float | str] = {}
+    test_from_train: Annotated[float | None, Field(gt=0, lt=1)] = None
     backbone: str
     pretraining: Literal["none", "imagenet"] = "none"
     images: ImageSpec

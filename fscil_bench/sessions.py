@@ -18,6 +18,9 @@ from fscil_bench.seeding import Randomness
 from fscil_bench.spec import digest_of
 
 SPLITS = ("canonical", "seeded")
+OUTLIER = "outlier"
+"""The split `outlier:Q`: shots from the fraction Q of a class that lies farthest from its mean."""
+
 LISTED = "listed"
 """The split of a user's own lists."""
 
@@ -94,6 +97,55 @@ def draw_shots(dataset: Dataset, protocol: Protocol, seed: int) -> tuple[np.ndar
             members = dataset.train.of_class(label)
             random = Randomness(("shots", seed, dataset.class_keys[label])).numpy()
             chosen.append(np.sort(random.choice(members, protocol.shot, replace=False)))
+        sessions.append(np.concatenate(chosen))
+    return tuple(sessions)
+
+
+def outlier_fraction(split: str) -> float | None:
+    """Return Q of split `outlier:Q`, or None for another split.
+
+    Raises:
+        UsageError: Q is not a number above 0 and at most 1.
+    """
+    name, colon, text = split.partition(":")
+    if name != OUTLIER:
+        return None
+    try:
+        fraction = float(text)
+    except ValueError:
+        fraction = 0.0
+    if not colon or not 0 < fraction <= 1:
+        raise UsageError(
+            f"split {split!r}: write outlier:Q with 0 < Q <= 1, the fraction of a class that lies "
+            "farthest from its mean (outlier:0.1)"
+        )
+    return fraction
+
+
+def draw_outliers(
+    dataset: Dataset, protocol: Protocol, features: np.ndarray, fraction: float, seed: int
+) -> tuple[np.ndarray, ...]:
+    """Draw every session's shots from the outliers of its classes.
+
+    Args:
+        dataset: whose training half is drawn from.
+        protocol: the sessions.
+        features: (n, D) of all training images, in the run's representation.
+        fraction: Q, the part of a class's images, those with the largest Euclidean distance from
+            the class mean, that shots are drawn from; never fewer than `shot` of them.
+        seed: decides the draw.
+    """
+    sessions = []
+    for session in range(1, protocol.sessions + 1):
+        chosen = []
+        for label in protocol.session_classes(session):
+            members = dataset.train.of_class(label)
+            rows = features[members].astype(np.float64)
+            distances = np.linalg.norm(rows - rows.mean(axis=0), axis=1)
+            count = max(protocol.shot, round(fraction * len(members)))
+            farthest = members[np.argsort(-distances, kind="stable")[:count]]
+            random = Randomness(("outliers", seed, dataset.class_keys[label])).numpy()
+            chosen.append(np.sort(random.choice(farthest, protocol.shot, replace=False)))
         sessions.append(np.concatenate(chosen))
     return tuple(sessions)
 

@@ -63,6 +63,7 @@ class RunRecord(BaseModel):
         peak_memory: bytes of the process at most, when the run ended.
         representation_log: epochs, seconds, losses and held-out accuracy of base training.
         notes: what the method has to say of itself (repairs, steps not converged).
+        parameters: how the method's parameters came about, in a phrase.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -78,6 +79,7 @@ class RunRecord(BaseModel):
     peak_memory: int = 0
     flags: tuple[str, ...] = ()
     notes: dict[str, int | float | str] = {}
+    parameters: str = ""
     representation_log: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     created: str = ""
@@ -190,6 +192,10 @@ class Store:
         """Return where a report's files are written."""
         return self.results / "reports" / (protocol or "all") / name
 
+    def tuned_file(self, protocol: str, representation: str, method: str) -> Path:
+        """Return where the parameters chosen for a method are kept."""
+        return self.results / "tuned" / protocol / representation / f"{method}.json"
+
     def cache_folder(self, kind: str, key: str) -> Path:
         """Return a cache folder by kind (images, features, pretrained) and key."""
         return self.cache / kind / key
@@ -222,6 +228,11 @@ class Store:
                 np.savez_compressed(new / "artifacts.npz", **dict(artifacts))  # type: ignore[arg-type]
             write_text(new / "run.json", record.model_dump_json(indent=1) + "\n")
         return StoredRun(record, folder)
+
+    def rewrite(self, run: StoredRun, record: RunRecord) -> StoredRun:
+        """Replace what is recorded of a run; its predictions stay."""
+        write_text(run.folder / "run.json", record.model_dump_json(indent=1) + "\n")
+        return StoredRun(record, run.folder)
 
     def runs(self) -> tuple[list[StoredRun], list[StoreError]]:
         """Return all readable runs, oldest first, and what is wrong with the others."""

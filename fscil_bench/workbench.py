@@ -31,6 +31,7 @@ from fscil_bench.method import Method, MethodContext, Network
 from fscil_bench.params import params_dict, parse_params
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import Protocol
+from fscil_bench.pseudo import base_training_data, pseudo_incremental
 from fscil_bench.registry import Registry
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.runner import run_sessions
@@ -44,8 +45,10 @@ from fscil_bench.sessions import (
     canonical_shots,
     check_dataset,
     check_listed_sessions,
+    draw_outliers,
     draw_shots,
     hold_out,
+    outlier_fraction,
     read_canonical,
 )
 from fscil_bench.spec import (
@@ -64,7 +67,11 @@ from fscil_bench.weights import NONE, Pretraining, resolve_pretraining
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run as a user asks for it, before defaults and names are resolved."""
+    """A run as a user asks for it, before defaults and names are resolved.
+
+    With `pseudo` it is run on the protocol's pseudo-incremental split, on which parameters are
+    chosen; `chosen` says how these parameters were, if they were.
+    """
 
     method: str
     protocol: str
@@ -76,11 +83,16 @@ class RunRequest:
     split: str | None = None
     index_list: Path | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    pseudo: bool = False
+    chosen: str | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A request resolved: the specification with the live objects that it names."""
+    """A request resolved: the specification with the live objects that it names.
+
+    `parameters` says how the method's parameters came about.
+    """
 
     spec: RunSpec
     method: type[Method]
@@ -89,6 +101,7 @@ class Plan:
     dataset: Dataset
     table: CanonicalShots | None
     pretraining: Pretraining
+    parameters: str
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,8 @@ class Workbench:
         brought = self.registry.get("representation", request.representation)
         protocol, folder = self.registry.protocol(request.protocol)
         protocol = protocol.override(**request.overrides)
+        if request.pseudo:
+            protocol = pseudo_incremental(protocol)
         params = parse_params(f"method {method.name!r}", method.value.Params, request.params)
         brought_params = parse_params(
             f"representation {brought.name!r}", brought.value.Params, request.representation_params
@@ -178,19 +193,24 @@ class Workbench:
             engine=engine_digest(RUN_MODULES),
         )
         made = brought.value(brought_params)
-        return Plan(spec, method.value, params, made, dataset, table, pretraining)
+        by_hand = "the method's defaults" if params == method.value.Params() else "set by hand"
+        parameters = request.chosen or by_hand
+        return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
         """Return the stored run of a plan, made now if it is not there (or if `force`)."""
         if not force:
             found = self.store.find(plan.spec)
             if found is not None and (not artifacts or found.artifacts()):
-                return found
+                return self._with_parameters(found, plan.parameters)
         self.store.check_writable()
         trained = self.trained(plan)
-        features = None if plan.method.needs.images else self.features(plan, trained)
+        features = None
+        if not plan.method.needs.images or outlier_fraction(plan.spec.split):
+            features = self.features(plan, trained)
+        assignment = _assign(plan, features)
         maker = SessionMaker(
-            plan.spec.protocol, plan.dataset, features, _assign(plan), plan.method.needs
+            plan.spec.protocol, plan.dataset, features, assignment, plan.method.needs
         )
         method = plan.method(plan.params, self._context(plan, trained))
         pretrain_seconds = self._pretrain(plan, method, maker)
@@ -206,12 +226,20 @@ class Workbench:
             peak_memory=peak_memory(),
             flags=_flags(plan),
             notes=outcome.notes,
+            parameters=plan.parameters,
             representation_log=trained.log,
             environment=environment(self.device),
             created=now(),
         )
         targets = plan.dataset.test.labels
         return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+
+    def _with_parameters(self, found: StoredRun, parameters: str) -> StoredRun:
+        """Record with a stored run how its parameters were chosen, if that was not known."""
+        record = found.record
+        if not parameters.startswith("chosen") or record.parameters == parameters:
+            return found
+        return self.store.rewrite(found, record.model_copy(update={"parameters": parameters}))
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
@@ -228,6 +256,8 @@ class Workbench:
             roots = (*own, *self.options.data_roots)
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
         dataset = reordered(self._datasets[key], protocol.class_order)
+        if protocol.test_from_train is not None:
+            dataset = base_training_data(dataset, protocol)
         check_dataset(protocol, dataset)
         return dataset
 
@@ -238,7 +268,7 @@ class Workbench:
         """Return the plan's representation, trained now if it is not stored."""
         spec = plan.spec.representation
         if spec.key not in self._trained:
-            assignment = _assign(plan)
+            base, heldout = hold_out(plan.dataset, plan.spec.protocol, spec.seed)
             train = plan.dataset.train
 
             def part(indices: np.ndarray) -> LabelledImages:
@@ -247,8 +277,8 @@ class Workbench:
             training = BaseTraining(
                 spec,
                 plan.representation,
-                part(assignment.base),
-                part(assignment.heldout),
+                part(base),
+                part(heldout),
                 self.device,
                 plan.pretraining,
             )
@@ -319,10 +349,13 @@ class Workbench:
         return float(meta["seconds"])
 
 
-def _assign(plan: Plan) -> Assignment:
+def _assign(plan: Plan, features: Features | None) -> Assignment:
     protocol, dataset = plan.spec.protocol, plan.dataset
     base, heldout = hold_out(dataset, protocol, plan.spec.representation.seed)
-    if plan.table is not None:
+    fraction = outlier_fraction(plan.spec.split)
+    if fraction is not None and features is not None:
+        shots = draw_outliers(dataset, protocol, features.train, fraction, plan.spec.seed)
+    elif plan.table is not None:
         shots = canonical_shots(plan.table, protocol, dataset)
     else:
         shots = draw_shots(dataset, protocol, plan.spec.seed)
@@ -340,8 +373,8 @@ def _split(
         check_listed_sessions(request.index_list, rows, protocol, dataset)
         return LISTED, CanonicalShots(request.index_list, rows)
     name = request.split or protocol.split
-    if name not in SPLITS:
-        raise UsageError(f"unknown split {name!r}; known: {', '.join(SPLITS)}")
+    if name not in SPLITS and outlier_fraction(name) is None:
+        raise UsageError(f"unknown split {name!r}; known: {', '.join(SPLITS)}, outlier:Q")
     return name, read_canonical(protocol, folder) if name == "canonical" else None
 
 

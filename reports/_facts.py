@@ -47,6 +47,7 @@ def row_facts(row: Row, registry: Registry) -> dict[str, str]:
         "test_images": f"test images a class: {_range([r.test_images for r in records])}",
         "split": f"split {spec.split}",
         "axes": axes_text(row),
+        "parameters": _parameters([r.parameters for r in records]),
         "stored": f"{_stored_bytes([r.sessions[-1].state_bytes for r in records])} stored",
         "engine": f"engine {spec.engine}",
         "flags": f"flags: {', '.join(flags)}" if flags else "",
@@ -96,6 +97,11 @@ def _train_images(row: Row) -> str:
 def _range(pairs: Sequence[tuple[int, int]]) -> str:
     low, high = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
     return str(low) if low == high else f"{low} to {high}"
+
+
+def _parameters(phrases: Sequence[str]) -> str:
+    known = sorted({phrase for phrase in phrases if phrase})
+    return f"parameters: {' / '.join(known)}" if known else ""
 
 
 def _stored_bytes(counts: Sequence[int]) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fscil_bench.cli import app, parse_seeds, parse_settings
+from fscil_bench.cli import app
+from fscil_bench.cli_support import parse_seeds, parse_settings
 from fscil_bench.errors import UsageError
 
 TOY = Path(__file__).parents[1] / "toy"

@@ -8,6 +8,7 @@ import pytest
 
 from fscil_bench.commands import command_for, default_params
 from fscil_bench.protocol import Protocol
+from fscil_bench.pseudo import pseudo_incremental
 from fscil_bench.registry import Plugin, Registry
 
 
@@ -71,3 +72,21 @@ def test_a_protocol_that_is_not_registered_is_a_file(
     command = command_for(factory.spec(protocol=protocol), registry)
     assert "--protocol mine.toml" in command
     assert "--epochs 100 --way 1 --shot 5 --base-classes 4 --class-order dataset" in command
+
+
+def test_command_of_a_pseudo_incremental_run_and_of_fewer_sessions(
+    factory: Any, registry: Registry, toy_protocol: Protocol
+) -> None:
+    larger = toy_protocol.override(classes=20, base_classes=12, sessions=8, way=1)
+    registry.add(Plugin("protocol", "larger", larger.override(name="larger"), Path(), "test"))
+    pseudo = factory.spec("ldc", protocol=pseudo_incremental(larger.override(name="larger")))
+    assert command_for(pseudo, registry) == (
+        "fscil-bench run --method ldc --protocol larger --pseudo-incremental --seeds 0 "
+        "--precision fp32"
+    )
+    fewer = factory.spec("ldc", protocol=toy_protocol.override(sessions=1))
+    assert command_for(fewer, registry) == (
+        "fscil-bench run --method ldc --protocol toy --seeds 0 --sessions 1 --precision fp32"
+    )
+    way = factory.spec("ldc", protocol=toy_protocol.override(way=2))
+    assert "--way 2 --precision" in command_for(way, registry), "one session follows from the way"

@@ -12,8 +12,10 @@ from fscil_bench.protocol import Protocol, load_protocol
 from fscil_bench.sessions import (
     canonical_shots,
     check_dataset,
+    draw_outliers,
     draw_shots,
     hold_out,
+    outlier_fraction,
     read_canonical,
 )
 
@@ -128,3 +130,40 @@ def test_a_class_with_too_few_images_is_named(protocol: Protocol, labels: np.nda
 def test_a_class_without_test_images_is_named(protocol: Protocol, labels: np.ndarray) -> None:
     with pytest.raises(DataError, match=r"'toy 9'.*no test images"):
         check_dataset(protocol, dataset(labels, np.arange(9)))
+
+
+def test_outliers_are_drawn_from_the_samples_farthest_from_the_class_mean(
+    protocol: Protocol, labels: np.ndarray
+) -> None:
+    data = dataset(labels, np.arange(10))
+    # Sample i of a class lies at distance i from its mean: pairs on either side of it.
+    features = np.zeros((len(labels), 2))
+    for label in range(10):
+        members = data.train.of_class(label)
+        features[members, 0] = label * 100 + np.repeat(np.arange(1, 7), 2) * np.tile([1, -1], 6)
+    drawn = {
+        seed: draw_outliers(data, protocol, features, fraction=1 / 3, seed=seed)
+        for seed in range(8)
+    }
+    distances = np.abs(features[:, 0] - labels * 100)
+    for shots in drawn.values():
+        for session, indices in enumerate(shots, start=1):
+            assert set(labels[indices]) == set(protocol.session_classes(session))
+            assert distances[indices].min() >= 5, "4 of 12 lie at distances 5 and 6"
+    assert len({tuple(shots[0]) for shots in drawn.values()}) > 1, "the seed draws"
+    fewest = draw_outliers(data, protocol, features, fraction=0.01, seed=0)
+    assert all(np.bincount(labels[s])[list(set(labels[s]))].min() == 3 for s in fewest)
+    assert distances[np.concatenate(fewest)].min() >= 5
+
+
+@pytest.mark.parametrize(
+    ("split", "fraction"), [("outlier:0.25", 0.25), ("outlier:1", 1.0), ("seeded", None)]
+)
+def test_outlier_splits_are_read(split: str, fraction: float | None) -> None:
+    assert outlier_fraction(split) == fraction
+
+
+@pytest.mark.parametrize("split", ["outlier", "outlier:", "outlier:0", "outlier:2", "outlier:nan"])
+def test_what_is_no_fraction_is_refused(split: str) -> None:
+    with pytest.raises(UsageError, match=r"outlier:Q with 0 < Q <= 1"):
+        outlier_fraction(split)

@@ -12,6 +12,7 @@ import fscil_bench as fb
 from fscil_bench.errors import UsageError
 from fscil_bench.progress import Silent
 from fscil_bench.registry import load_registry
+from fscil_bench.sessions import draw_outliers
 from fscil_bench.store import Store
 from fscil_bench.workbench import Options, RunRequest, Workbench
 
@@ -176,3 +177,23 @@ def test_lists_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(fb.FscilError, match=expected):
         run(folder, index_list=lists(tmp_path, second))
+
+
+def test_outlier_shots_come_from_the_runs_own_representation(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, given = run(folder, split="seeded"), []
+
+    def watched(*arguments: Any) -> Any:
+        given.append(arguments)
+        return draw_outliers(*arguments)
+
+    monkeypatch.setattr("fscil_bench.workbench.draw_outliers", watched)
+    outliers = run(folder, split="outlier:0.25", seed=3)
+    ((_, _, features, fraction, seed),) = given
+    assert (fraction, seed) == (0.25, 3)
+    cached = folder / "cache" / "features" / f"{plain.spec.representation.key}-plain" / "train.npy"
+    assert np.array_equal(features, np.load(cached))
+    assert outliers.spec.split == "outlier:0.25"
+    assert outliers.spec.representation.key == plain.spec.representation.key
+    assert outliers.accuracies[0] == plain.accuracies[0], "the base session draws no shots"

@@ -1,0 +1,119 @@
+"""`fscil-bench tune`: choose a method's parameters on the pseudo-incremental split."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fscil_bench.cli_support import (
+    Cache,
+    DataRoot,
+    Debug,
+    Plugins,
+    Results,
+    explained,
+    parse_seeds,
+    parse_settings,
+    say,
+    show,
+)
+from fscil_bench.errors import UsageError, nearest
+
+
+@explained
+def tune(
+    method: Annotated[str, typer.Option("--method", "-m", help="The method to tune.")],
+    protocol: Annotated[
+        str, typer.Option("--protocol", "-p", help="The protocol by name, or a TOML file.")
+    ],
+    representation: Annotated[
+        str, typer.Option(help="What is trained on the base session.")
+    ] = "cosine",
+    grid: Annotated[
+        list[str],
+        typer.Option(
+            help="Values to try, NAME=A,B,C; repeated, every combination is tried. (default: "
+            "what the method proposes)"
+        ),
+    ] = [],  # noqa: B006 - typer reads the default, nothing changes it
+    settings: Annotated[
+        list[str], typer.Option("--set", help="A parameter that stays, name=value. Repeatable.")
+    ] = [],  # noqa: B006
+    seeds: Annotated[
+        str, typer.Option("--seeds", "--seed", help="Seeds of shots: 0, 0-9 or 0,2,5-7.")
+    ] = "0-4",
+    criterion: Annotated[
+        str,
+        typer.Option(help="Choose by mean `last`, `average` or `harmonic` accuracy."),
+    ] = "last",
+    epochs: Annotated[
+        int | None, typer.Option(help="Base-training epochs. (default: the recipe's)")
+    ] = None,
+    data_root: DataRoot = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    precision: Annotated[str, typer.Option(help="Of base training: auto, fp32, bf16.")] = "auto",
+    weights: Annotated[
+        str | None, typer.Option(help="A file of pre-trained weights, or none.")
+    ] = None,
+    unofficial_data: Annotated[
+        bool,
+        typer.Option("--unofficial-data", help="Use a copy that is not the published one."),
+    ] = False,
+    results: Results = None,
+    cache: Cache = None,
+    plugin: Plugins = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """Choose a method's parameters without a look at new classes or test images.
+
+    The protocol's last base classes play the new ones, with a network trained without them, and
+    some of the base classes' training images play the test images. `run --tuned` uses the choice.
+    """
+    del debug
+    from fscil_bench.progress import for_terminal
+    from fscil_bench.registry import load_registry
+    from fscil_bench.store import Store, data_roots
+    from fscil_bench.tuning import CRITERIA, Tuning, choose, default_grid, store_choice, table
+    from fscil_bench.workbench import Options, RunRequest, Workbench
+
+    if criterion not in CRITERIA:
+        raise UsageError(f"unknown criterion {criterion!r}; {nearest(criterion, list(CRITERIA))}")
+    registry, store = load_registry(tuple(plugin)), Store(results, cache)
+    values = {name: text.split(",") for name, text in parse_settings(grid).items()}
+    request = RunRequest(
+        method=method,
+        protocol=protocol,
+        representation=representation,
+        params=parse_settings(settings),
+        overrides={} if epochs is None else {"epochs": epochs},
+    )
+    tuning = Tuning(
+        request, values or default_grid(registry, method), parse_seeds(seeds), criterion
+    )
+    bench = Workbench(
+        store,
+        registry,
+        for_terminal(),
+        Options(
+            data_roots=data_roots(data_root),
+            device=device,
+            precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
+            weights=weights,
+            unofficial_data=unofficial_data,
+        ),
+    )
+    plans = [bench.plan(each) for each in tuning.requests()]
+    runs = []
+    with bench.progress.task("runs", len(plans)) as task:
+        for number, plan in enumerate(plans):
+            runs.append(bench.run(plan))
+            task.update(number + 1, f"last {100 * runs[-1].accuracies[-1]:.2f} %")
+    choice = choose(tuning, runs, registry)
+    path = store_choice(store, registry.protocol(protocol)[0].name, choice)
+    show(f"{method} on {choice.protocol}, means over {len(choice.seeds)} seeds, in %\n")
+    show(table(choice) + "\n")
+    chosen = " ".join(f"--set {name}={value}" for name, value in choice.params.items())
+    show(f"chosen by {criterion} accuracy: {chosen}")
+    say(f"wrote {path}")
+    say(f"use it: fscil-bench run --method {method} --protocol {protocol} --tuned")

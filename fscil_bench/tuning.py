@@ -1,0 +1,226 @@
+"""Choosing a method's parameters on the pseudo-incremental split, and using the stored choice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fscil_bench.errors import StoreError, UsageError
+from fscil_bench.metrics import Interval, average_accuracy, mean_interval
+from fscil_bench.params import params_dict, parse_params
+from fscil_bench.registry import Registry
+from fscil_bench.store import Store, StoredRun, now, write_text
+from fscil_bench.workbench import RunRequest
+
+Criterion = Literal["last", "average", "harmonic"]
+CRITERIA: dict[Criterion, Callable[[StoredRun], float]] = {
+    "last": lambda run: run.accuracies[-1],
+    "average": lambda run: average_accuracy(run.accuracies),
+    "harmonic": lambda run: run.metrics[-1].harmonic,
+}
+"""What parameters are chosen by: a figure of each run, averaged over seeds."""
+
+
+class Trial(BaseModel):
+    """One setting and what it reached on the pseudo-incremental split, means over seeds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    params: dict[str, Any]
+    last: float
+    average: float
+    base: float
+    new: float
+    harmonic: float
+    half_width: float
+    """Of the criterion's 95 % Student-t interval over seeds; NaN for one seed."""
+
+
+class Choice(BaseModel):
+    """`tuned/PROTOCOL/REPRESENTATION/METHOD.json`: what was tried, and the setting that won.
+
+    Attributes:
+        params: the chosen values of the parameters that were varied or fixed.
+        trials: every setting, best first.
+        code: digest of the method as it was when it was tuned.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    method: str
+    protocol: str
+    representation: str
+    params: dict[str, Any]
+    criterion: Criterion
+    seeds: tuple[int, ...]
+    trials: tuple[Trial, ...]
+    code: str
+    created: str
+
+    @property
+    def rule(self) -> str:
+        """Say in a phrase how the parameters were chosen."""
+        seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
+        return (
+            f"chosen on the pseudo-incremental split of base training data ({self.criterion} "
+            f"accuracy, {len(self.trials)} settings, {seeds})"
+        )
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What to try: every combination of `grid`, with `fixed` beside it, on `seeds`.
+
+    `request` is the run to tune for: its protocol, representation and overrides; its method's
+    parameters are the fixed ones.
+    """
+
+    request: RunRequest
+    grid: Mapping[str, Sequence[Any]]
+    seeds: Sequence[int]
+    criterion: Criterion = "last"
+    settings: tuple[dict[str, Any], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        combined = itertools.product(*self.grid.values())
+        settings = [dict(zip(self.grid, values, strict=True)) for values in combined]
+        object.__setattr__(self, "settings", tuple(settings))
+
+    def requests(self) -> Iterator[RunRequest]:
+        """Yield the runs of all settings, seed by seed within a setting."""
+        for setting in self.settings:
+            params = {**self.request.params, **setting}
+            for seed in self.seeds:
+                yield replace(self.request, params=params, seed=seed, pseudo=True)
+
+
+def default_grid(registry: Registry, method: str) -> Mapping[str, Sequence[Any]]:
+    """Return the values that a method's author proposes to try.
+
+    Raises:
+        UsageError: it proposes none.
+    """
+    grid: Mapping[str, Sequence[Any]] = registry.get("method", method).value.tuning_grid
+    if not grid:
+        raise UsageError(
+            f"method {method!r} proposes nothing to tune; name values with --grid NAME=A,B,C"
+        )
+    return grid
+
+
+def choose(tuning: Tuning, runs: Sequence[StoredRun], registry: Registry) -> Choice:
+    """Return the setting with the highest mean criterion; the earlier of two equals.
+
+    `runs` are those of `tuning.requests()`, in that order.
+    """
+    plugin = registry.get("method", tuning.request.method)
+    count = len(tuning.seeds)
+    trials = []
+    for number, setting in enumerate(tuning.settings):
+        own = runs[number * count : (number + 1) * count]
+        params = {**tuning.request.params, **setting}
+        typed = params_dict(parse_params(plugin.name, plugin.value.Params, params))
+        trials.append(_trial({name: typed[name] for name in params}, own, tuning.criterion))
+    ranked = sorted(trials, key=lambda trial: -getattr(trial, tuning.criterion))
+    return Choice(
+        method=tuning.request.method,
+        protocol=runs[0].spec.protocol.name,
+        representation=tuning.request.representation,
+        params=ranked[0].params,
+        criterion=tuning.criterion,
+        seeds=tuple(tuning.seeds),
+        trials=tuple(ranked),
+        code=plugin.digest(),
+        created=now(),
+    )
+
+
+def _trial(params: dict[str, Any], runs: Sequence[StoredRun], criterion: Criterion) -> Trial:
+    def over_seeds(figure: Callable[[StoredRun], float]) -> Interval:
+        return mean_interval([figure(run) for run in runs])
+
+    return Trial(
+        params=params,
+        last=over_seeds(CRITERIA["last"]).mean,
+        average=over_seeds(CRITERIA["average"]).mean,
+        base=over_seeds(lambda run: run.metrics[-1].base).mean,
+        new=over_seeds(lambda run: run.metrics[-1].new).mean,
+        harmonic=over_seeds(CRITERIA["harmonic"]).mean,
+        half_width=over_seeds(CRITERIA[criterion]).half_width,
+    )
+
+
+def store_choice(store: Store, protocol: str, choice: Choice) -> str:
+    """Write a choice, and its trials as CSV beside it; return the path of the choice."""
+    path = store.tuned_file(protocol, choice.representation, choice.method)
+    write_text(path.with_suffix(".csv"), _csv(choice))
+    write_text(path, choice.model_dump_json(indent=1) + "\n")
+    return str(path)
+
+
+def with_choice(store: Store, registry: Registry, request: RunRequest) -> RunRequest:
+    """Return a request with the stored choice of its parameters; those it names itself stay.
+
+    Raises:
+        UsageError: nothing was chosen for this method, protocol and representation.
+        StoreError: the file is damaged.
+    """
+    protocol = registry.protocol(request.protocol)[0].name
+    path = store.tuned_file(protocol, request.representation, request.method)
+    command = f"fscil-bench tune --method {request.method} --protocol {request.protocol}"
+    if request.representation != "cosine":
+        command += f" --representation {request.representation}"
+    if not path.exists():
+        raise UsageError(
+            f"no parameters were chosen for {request.method!r} on protocol {protocol!r}, "
+            f"representation {request.representation!r} ({path} is not there); choose them: "
+            f"{command}"
+        )
+    try:
+        choice = Choice.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise StoreError(f"{path}: damaged ({error}); choose again: {command}") from error
+    if choice.code != registry.get("method", request.method).digest():
+        raise UsageError(
+            f"{path}: the method {request.method!r} has changed since its parameters were chosen; "
+            f"choose again: {command}"
+        )
+    kept = {name: value for name, value in choice.params.items() if name not in request.params}
+    rule = choice.rule
+    if request.params:
+        rule += f"; set by hand: {', '.join(sorted(request.params))}"
+    return replace(request, params={**kept, **request.params}, chosen=rule)
+
+
+def table(choice: Choice) -> str:
+    """Return the trials as a Markdown table, best first; accuracies in %."""
+    lines = [
+        "| parameters | last | avg | base | new | HM | ± |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for trial in choice.trials:
+        figures = (trial.last, trial.average, trial.base, trial.new, trial.harmonic)
+        cells = [*figures, trial.half_width]
+        lines.append(
+            f"| {_named(trial.params)} | " + " | ".join(f"{100 * x:.2f}" for x in cells) + " |"
+        )
+    return "\n".join(lines)
+
+
+def _named(params: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in params.items())
+
+
+def _csv(choice: Choice) -> str:
+    names = list(choice.params)
+    figures = ("last", "average", "base", "new", "harmonic", "half_width")
+    lines = [",".join([*names, *figures])]
+    for trial in choice.trials:
+        values = [json.dumps(trial.params[name]).strip('"') for name in names]
+        lines.append(",".join([*values, *(repr(getattr(trial, name)) for name in figures)]))
+    return "\n".join(lines) + "\n"
