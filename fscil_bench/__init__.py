@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fscil_bench.api import load_runs, make_report, run
+    from fscil_bench.api import load_episodes, load_runs, make_report, run
     from fscil_bench.errors import FscilError
     from fscil_bench.store import StoredRun
 
@@ -21,11 +21,20 @@ _EXPORTS = {
     "run": "fscil_bench.api",
     "make_report": "fscil_bench.api",
     "load_runs": "fscil_bench.api",
+    "load_episodes": "fscil_bench.api",
     "StoredRun": "fscil_bench.store",
     "FscilError": "fscil_bench.errors",
 }
 
-__all__ = ["FscilError", "StoredRun", "__version__", "load_runs", "make_report", "run"]
+__all__ = [
+    "FscilError",
+    "StoredRun",
+    "__version__",
+    "load_episodes",
+    "load_runs",
+    "make_report",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fscil_bench.compute import PrecisionChoice
+from fscil_bench.episode_store import Design, StoredEpisodes, episodes_frame, stored_episodes
+from fscil_bench.episodes import plan_episodes, run_episodes
 from fscil_bench.errors import FscilError
+from fscil_bench.evaluation import Evaluation
+from fscil_bench.missing import make_missing, wanted_by
 from fscil_bench.params import parse_params
 from fscil_bench.progress import Progress, Silent, for_terminal
 from fscil_bench.registry import load_registry
@@ -74,22 +79,15 @@ def run(
     Raises:
         FscilError: anything that is wrong with the request, the data or the store.
     """
-    shown: Progress = progress if not isinstance(progress, bool) else Silent()
-    if progress is True:
-        shown = for_terminal()
-    bench = Workbench(
-        Store(_path(results), _path(cache)),
-        load_registry(tuple(Path(file) for file in plugins)),
-        shown,
-        Options(
-            data_roots=data_roots(_path(data_root)),
-            device=device,
-            precision=precision,
-            weights=None if weights is None else str(weights),
-            unofficial_data=unofficial_data,
-            skip_broken=skip_broken,
-        ),
+    options = Options(
+        data_roots=data_roots(_path(data_root)),
+        device=device,
+        precision=precision,
+        weights=None if weights is None else str(weights),
+        unofficial_data=unofficial_data,
+        skip_broken=skip_broken,
     )
+    bench = _workbench(results, cache, plugins, progress, options)
     request = RunRequest(
         method=method,
         protocol=protocol,
@@ -105,12 +103,98 @@ def run(
     return bench.run(bench.plan(request), force, artifacts)
 
 
+def episodes(
+    method: str,
+    protocol: str,
+    *,
+    way: int = 5,
+    shot: int = 5,
+    queries: int = 15,
+    episodes: int = 600,
+    seed: int = 0,
+    representation: str = "cosine",
+    params: Mapping[str, Any] | None = None,
+    representation_params: Mapping[str, Any] | None = None,
+    representation_seed: int = 0,
+    overrides: Mapping[str, Any] | None = None,
+    data_root: Path | str | None = None,
+    results: Path | str | None = None,
+    cache: Path | str | None = None,
+    device: str = "auto",
+    precision: PrecisionChoice = "auto",
+    weights: Path | str | None = None,
+    unofficial_data: bool = False,
+    plugins: Sequence[Path | str] = (),
+    force: bool = False,
+    progress: bool | Progress = False,
+) -> StoredEpisodes:
+    """Measure ordinary few-shot classification, or return what is stored of it already.
+
+    Args:
+        method: name of a registered method that learns episodes.
+        protocol: name of a registered protocol, or the path of a TOML file; its new classes are
+            drawn from.
+        way: classes of an episode.
+        shot: labelled images of each class, from the training half of the data.
+        queries: images of each class to be classified, from the test half.
+        episodes: how many are drawn.
+        seed: decides the draws, which are the same for every method, and the method's own noise.
+        representation: name of a registered representation.
+        params: the method's parameters, where they differ from its defaults.
+        representation_params: the representation's, likewise.
+        representation_seed: initialisation and order of base training.
+        overrides: fields of the protocol or its recipe that are changed.
+        data_root: folder (or archive) in which data sets are looked for.
+        results: folder of results; default $FSCIL_BENCH_RESULTS or ./results.
+        cache: folder of caches; default $FSCIL_BENCH_CACHE or the system's.
+        device: `auto`, `cpu`, `cuda`, `cuda:1` ...
+        precision: of base training; `auto` is bf16 where the hardware computes it.
+        weights: a file of pre-trained weights, or `none`; by default what the protocol wants.
+        unofficial_data: use a copy of the data that is not the published one.
+        plugins: Python files that bring further plug-ins.
+        force: make them again even if they are stored.
+        progress: True shows progress on stderr.
+
+    Raises:
+        FscilError: anything that is wrong with the request, the data or the store.
+    """
+    options = Options(
+        data_roots=data_roots(_path(data_root)),
+        device=device,
+        precision=precision,
+        weights=None if weights is None else str(weights),
+        unofficial_data=unofficial_data,
+    )
+    bench = _workbench(results, cache, plugins, progress, options)
+    request = RunRequest(
+        method=method,
+        protocol=protocol,
+        representation=representation,
+        params=params or {},
+        representation_params=representation_params or {},
+        seed=seed,
+        representation_seed=representation_seed,
+        overrides=overrides or {},
+    )
+    design = {"way": way, "shot": shot, "queries": queries, "episodes": episodes}
+    planned = plan_episodes(bench, request, parse_params("an episode", Design, design))
+    return run_episodes(bench, planned, force)
+
+
 def load_runs(results: Path | str | None = None) -> pd.DataFrame:
     """Return all stored runs as a frame, one row a run; accuracies are fractions.
 
     Damaged runs are left out with a warning.
     """
     return Store(_path(results)).frame()
+
+
+def load_episodes(results: Path | str | None = None) -> pd.DataFrame:
+    """Return all stored few-shot episodes as a frame, one row a set; accuracies are fractions.
+
+    Damaged ones are left out with a warning.
+    """
+    return episodes_frame(Store(_path(results)))
 
 
 def make_report(
@@ -125,33 +209,92 @@ def make_report(
     results: Path | str | None = None,
     folder: Path | str | None = None,
     plugins: Sequence[Path | str] = (),
+    run_missing: bool = False,
+    data_root: Path | str | None = None,
+    cache: Path | str | None = None,
+    device: str = "auto",
+    precision: PrecisionChoice = "auto",
+    weights: Path | str | None = None,
+    unofficial_data: bool = False,
+    progress: bool | Progress = False,
 ) -> ReportOutput:
     """Draw a report from stored runs; its files go to `folder` or below the results.
 
-    `protocol` is a name, or the TOML file of one.
+    Args:
+        name: name of a registered report.
+        protocol: name of a protocol, or the TOML file of one.
+        methods: these methods alone; by default what the report shows.
+        representations: these representations alone, likewise.
+        seeds: seeds that should be there.
+        split: runs of this split alone.
+        params: the report's parameters, where they differ from its defaults.
+        results: folder of results; default $FSCIL_BENCH_RESULTS or ./results.
+        folder: where the report's files go.
+        plugins: Python files that bring further plug-ins.
+        run_missing: make the runs that the report needs and that are not stored, as `run` would
+            with the arguments that follow; the output names those that failed.
+        data_root: folder (or archive) in which data sets are looked for.
+        cache: folder of caches; default $FSCIL_BENCH_CACHE or the system's.
+        device: `auto`, `cpu`, `cuda`, `cuda:1` ...
+        precision: of base training; `auto` is bf16 where the hardware computes it.
+        weights: a file of pre-trained weights, or `none`; by default what the protocol wants.
+        unofficial_data: use a copy of the data that is not the published one.
+        progress: True shows progress on stderr.
 
     Raises:
         FscilError: an unknown report or parameter, or nothing to draw from.
     """
+    options = Options(
+        data_roots=data_roots(_path(data_root)),
+        device=device,
+        precision=precision,
+        weights=None if weights is None else str(weights),
+        unofficial_data=unofficial_data,
+    )
     registry = load_registry(tuple(Path(file) for file in plugins))
     if protocol is not None and protocol.endswith(".toml"):
-        protocol = registry.protocol(protocol)[0].name
+        protocol = registry.add_protocol_file(Path(protocol))
     plugin = registry.get("report", name)
-    store = Store(_path(results))
+    store = Store(_path(results), _path(cache))
     selection = Selection(protocol, tuple(methods), tuple(representations), tuple(seeds), split)
-    runs, problems = store.runs()
     made = plugin.value(parse_params(f"report {name!r}", plugin.value.Params, params or {}))
+    failures: tuple[str, ...] = ()
+    if run_missing:
+        wanted = wanted_by(made, selection, registry)
+        failures = make_missing(Workbench(store, registry, _shown(progress), options), wanted)
+    runs, problems = store.runs()
     target = _path(folder) or store.report_folder(name, protocol)
-    warnings = tuple(str(problem) for problem in problems)
+    episodes, damaged = stored_episodes(store)
+    warnings = tuple(str(problem) for problem in [*problems, *damaged])
+    evaluation = Evaluation(store, registry)
     try:
-        output: ReportOutput = made.build(ReportInput(selection, runs, target, registry))
+        output: ReportOutput = made.build(
+            ReportInput(selection, runs, target, registry, episodes, evaluation)
+        )
     except FscilError as error:
-        if not warnings:
+        notes = ["runs that cannot be read:", *warnings] if warnings else []
+        notes += ["runs that could not be made:", *failures] if failures else []
+        if not notes:
             raise
-        raise type(error)(
-            "\n".join([str(error), "runs that cannot be read:", *warnings])
-        ) from error
-    return ReportOutput(output.text, output.files, output.missing, (*output.warnings, *warnings))
+        raise type(error)("\n".join([str(error), *notes])) from error
+    return replace(output, warnings=(*output.warnings, *warnings), failures=failures)
+
+
+def _workbench(
+    results: Path | str | None,
+    cache: Path | str | None,
+    plugins: Sequence[Path | str],
+    progress: bool | Progress,
+    options: Options,
+) -> Workbench:
+    registry = load_registry(tuple(Path(file) for file in plugins))
+    return Workbench(Store(_path(results), _path(cache)), registry, _shown(progress), options)
+
+
+def _shown(progress: bool | Progress) -> Progress:
+    if isinstance(progress, bool):
+        return for_terminal() if progress else Silent()
+    return progress
 
 
 def _path(value: Path | str | None) -> Path | None:

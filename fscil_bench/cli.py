@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +12,13 @@ from fscil_bench.cli_support import (
     Cache,
     DataRoot,
     Debug,
+    Device,
     Plugins,
+    Precision,
     Results,
+    UnofficialData,
+    Weights,
+    assign_settings,
     complain,
     explained,
     parse_seeds,
@@ -24,7 +28,8 @@ from fscil_bench.cli_support import (
     words,
 )
 from fscil_bench.data_cli import data_app
-from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
+from fscil_bench.episodes_cli import episodes
+from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.tune_cli import tune
 
 if TYPE_CHECKING:
@@ -42,6 +47,7 @@ app = typer.Typer(
 
 app.add_typer(data_app, name="data")
 app.command()(tune)
+app.command()(episodes)
 
 
 class Listable(StrEnum):
@@ -113,19 +119,10 @@ def run(
         ),
     ] = False,
     data_root: DataRoot = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
-    precision: Annotated[
-        str,
-        typer.Option(help="Of base training: auto (bf16 where computed in hardware), fp32, bf16."),
-    ] = "auto",
-    weights: Annotated[
-        str | None,
-        typer.Option(help="A file of pre-trained weights, or none. (default: the protocol's)"),
-    ] = None,
-    unofficial_data: Annotated[
-        bool,
-        typer.Option("--unofficial-data", help="Use a copy that is not the published one."),
-    ] = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    weights: Weights = None,
+    unofficial_data: UnofficialData = False,
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out images that cannot be decoded.")
     ] = False,
@@ -157,7 +154,7 @@ def run(
             )
     base = parse_settings(representation_settings)
     registry = _registry(plugin)
-    changes = _assign_settings(settings, names, registry)
+    changes = assign_settings(settings, names, registry)
     from fscil_bench.progress import for_terminal
     from fscil_bench.store import Store, data_roots
     from fscil_bench.workbench import Options, RunRequest, Workbench
@@ -253,11 +250,24 @@ def report(
         list[str], typer.Option("--set", help="A parameter of the report, name=value.")
     ] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder of the report's files.")] = None,
+    run_missing: Annotated[
+        bool,
+        typer.Option("--run-missing", help="Make the runs that it needs and that are not stored."),
+    ] = False,
+    data_root: DataRoot = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    weights: Weights = None,
+    unofficial_data: UnofficialData = False,
     results: Results = None,
+    cache: Cache = None,
     plugin: Plugins = [],  # noqa: B006
     debug: Debug = False,
 ) -> None:
-    """Draw a table or figure from stored runs; name the runs it lacks."""
+    """Draw a table or figure from stored runs; name the runs it lacks, or make them.
+
+    --data-root, --device, --precision, --weights and --unofficial-data are for --run-missing.
+    """
     del debug
     from fscil_bench.api import make_report
 
@@ -272,41 +282,23 @@ def report(
         results=results,
         folder=out,
         plugins=plugin,
+        run_missing=run_missing,
+        data_root=data_root,
+        cache=cache,
+        device=device,
+        precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
+        weights=weights,
+        unofficial_data=unofficial_data,
+        progress=run_missing,
     )
     show(output.text)
     for warning in output.warnings:
         say(f"warning: {warning}")
     for file in output.files:
         say(f"wrote {file}")
-
-
-def _assign_settings(
-    settings: Iterable[str], methods: list[str], registry: Registry
-) -> dict[str, dict[str, str]]:
-    """Give each method its settings: `name=value` to all of them, `METHOD.name=value` to one."""
-    assigned: dict[str, dict[str, str]] = {method: {} for method in methods}
-    for name, value in parse_settings(settings).items():
-        owner, dot, rest = name.rpartition(".")
-        if dot and owner not in assigned:
-            raise UsageError(f"--set {name}: {owner!r} is not run; {nearest(owner, methods)}")
-        for method in [owner] if dot else methods:
-            assigned[method][rest] = value
-    if len(methods) > 1:
-        _check_shared(settings, methods, registry)
-    return assigned
-
-
-def _check_shared(settings: Iterable[str], methods: list[str], registry: Registry) -> None:
-    from dataclasses import fields
-
-    for name in parse_settings(settings):
-        for method in methods if "." not in name else []:
-            schema = registry.get("method", method).value.Params
-            if name not in {field.name for field in fields(schema)}:
-                raise UsageError(
-                    f"--set {name}: method {method!r} has no such parameter; to set it for one "
-                    f"method alone write --set METHOD.{name}=VALUE"
-                )
+    if output.failures:
+        listed = "\n  ".join(output.failures)
+        raise FscilError(f"runs that could not be made; the others are stored:\n  {listed}")
 
 
 def describe(kind: str, value: Any) -> str:

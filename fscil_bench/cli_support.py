@@ -7,11 +7,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.errors import FscilError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from fscil_bench.registry import Registry
 
 Results = Annotated[
     Path | None,
@@ -30,6 +33,17 @@ DataRoot = Annotated[
         help="Folder or archive where data sets are looked for first, before "
         "$FSCIL_BENCH_DATA and ./data."
     ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")]
+Precision = Annotated[
+    str, typer.Option(help="Of base training: auto (bf16 where computed in hardware), fp32, bf16.")
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="A file of pre-trained weights, or none. (default: the protocol's)"),
+]
+UnofficialData = Annotated[
+    bool, typer.Option("--unofficial-data", help="Use a copy that is not the published one.")
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 MOST_SEEDS = 10_000
@@ -109,6 +123,39 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"--set {name.strip()} is given twice")
         found[name.strip()] = value.strip()
     return found
+
+
+def assign_settings(
+    settings: Iterable[str], methods: list[str], registry: Registry
+) -> dict[str, dict[str, str]]:
+    """Give each method its settings: `name=value` to all of them, `METHOD.name=value` to one.
+
+    Raises:
+        UsageError: a setting is malformed, or names a method or parameter that is not there.
+    """
+    assigned: dict[str, dict[str, str]] = {method: {} for method in methods}
+    for name, value in parse_settings(settings).items():
+        owner, dot, rest = name.rpartition(".")
+        if dot and owner not in assigned:
+            raise UsageError(f"--set {name}: {owner!r} is not run; {nearest(owner, methods)}")
+        for method in [owner] if dot else methods:
+            assigned[method][rest] = value
+    if len(methods) > 1:
+        _check_shared(settings, methods, registry)
+    return assigned
+
+
+def _check_shared(settings: Iterable[str], methods: list[str], registry: Registry) -> None:
+    from dataclasses import fields
+
+    for name in parse_settings(settings):
+        for method in methods if "." not in name else []:
+            schema = registry.get("method", method).value.Params
+            if name not in {field.name for field in fields(schema)}:
+                raise UsageError(
+                    f"--set {name}: method {method!r} has no such parameter; to set it for one "
+                    f"method alone write --set METHOD.{name}=VALUE"
+                )
 
 
 def _of_system(error: OSError) -> FscilError:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict
 from fscil_bench.protocol import Protocol
 from fscil_bench.pseudo import SUFFIX
-from fscil_bench.registry import Registry
+from fscil_bench.registry import FILE, Registry
 from fscil_bench.sessions import LISTED
 from fscil_bench.spec import RunSpec
+
+if TYPE_CHECKING:
+    from fscil_bench.report import Wanted
 
 
 def default_params(registry: Registry, kind: str, name: str) -> dict[str, Any]:
@@ -36,8 +40,8 @@ def command_for(spec: RunSpec, registry: Registry) -> str:
     pseudo = protocol.test_from_train is not None
     name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
     known = name in registry.names("protocol")
-    words = [] if spec.method in registry.names("method") else ["--plugin", f"{spec.method}.py"]
-    words += ["--method", spec.method, "--protocol", name + ("" if known else ".toml")]
+    words = [*_plugins(spec.method, protocol.dataset, registry), "--method", spec.method]
+    words += ["--protocol", protocol_word(name, registry)]
     words += ["--pseudo-incremental"] if pseudo else []
     if brought.name != "cosine":
         words += ["--representation", brought.name]
@@ -58,6 +62,67 @@ def command_for(spec: RunSpec, registry: Registry) -> str:
     defaults = default_params(registry, "representation", brought.name)
     words += _settings("--set-representation", brought.params, defaults)
     return f"fscil-bench run {shlex.join(words)}"
+
+
+def wanted_commands(wanted: Iterable[Wanted], registry: Registry) -> list[str]:
+    """Return the command lines that make what a report wants, one for runs that differ in seed."""
+    seeds: dict[tuple[str, ...], list[int]] = {}
+    for each in wanted:
+        seeds.setdefault(tuple(_wanted_words(each, registry)), []).append(each.request.seed)
+    return [
+        f"fscil-bench {shlex.join([*words, '--seeds', seeds_text(own)])}"
+        for words, own in seeds.items()
+    ]
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return seeds as --seeds takes them: `0-9`, or `0,2,5-7`."""
+    ordered = enumerate(sorted(set(seeds)))
+    parts = []
+    for _, group in groupby(ordered, key=lambda pair: pair[1] - pair[0]):
+        run = [seed for _, seed in group]
+        parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ",".join(parts)
+
+
+def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
+    request, design = wanted.request, wanted.episodes
+    protocol, _ = registry.protocol(request.protocol)
+    words = ["run" if design is None else "episodes"]
+    words += [*_plugins(request.method, protocol.dataset, registry), "--method", request.method]
+    words += ["--protocol", protocol_word(request.protocol, registry)]
+    if request.representation != "cosine":
+        words += ["--representation", request.representation]
+    if request.representation_seed:
+        words += ["--representation-seed", str(request.representation_seed)]
+    if design is not None:
+        words += ["--way", str(design.way), "--shot", str(design.shot)]
+        words += ["--queries", str(design.queries), "--episodes", str(design.episodes)]
+    elif request.split not in (None, protocol.split):
+        words += ["--split", str(request.split)]
+    for name, value in request.overrides.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    words += _settings("--set", request.params, default_params(registry, "method", request.method))
+    words += _settings("--set-representation", request.representation_params, {})
+    return [*words, "--artifacts"] if wanted.artifacts else words
+
+
+def _plugins(method: str, dataset: str, registry: Registry) -> list[str]:
+    """Return the options that bring a method and a data set that are not built in."""
+    files = [] if method in registry.names("method") else [f"{method}.py"]
+    for kind, name in (("method", method), ("data set", dataset)):
+        plugin = registry.plugins.get(kind, {}).get(name)
+        if plugin is not None and plugin.origin == FILE:
+            files.append(str(plugin.file))
+    return [word for file in dict.fromkeys(files) for word in ("--plugin", file)]
+
+
+def protocol_word(name: str, registry: Registry) -> str:
+    """Return how --protocol names it: one that is not registered is in a file of its name."""
+    plugin = registry.plugins.get("protocol", {}).get(name)
+    if plugin is None:
+        return name if name.endswith(".toml") else f"{name}.toml"
+    return str(plugin.file) if plugin.origin == FILE else name
 
 
 def _shape(protocol: Protocol, registered: Protocol | None) -> list[str]:

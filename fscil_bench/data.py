@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from PIL import Image
 
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, UsageError
 from fscil_bench.pixels import Images, margin
 from fscil_bench.seeding import Randomness
+from fscil_bench.spec import digest_of
 
 if TYPE_CHECKING:
     from fscil_bench.protocol import ImageSpec
 
 Pixels = np.ndarray
 """uint8 array (H, W, 3)."""
+
+MOST_OBLONG = 50
+"""How many times its shorter side an image's longer one may be: resizing multiplies both."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,8 @@ class DatasetReader(ABC):
     """The published archive, where it has an address."""
     advice: ClassVar[str] = ""
     """How to come by the data where they cannot be downloaded."""
+    reads_any: ClassVar[bool] = False
+    """Whether it reads whatever a protocol names as its `data`, and has no data set of its own."""
 
     @abstractmethod
     def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
@@ -177,15 +183,28 @@ class Dataset:
     skipped: int = 0
 
 
-def reordered(dataset: Dataset, order: str) -> Dataset:
+def reordered(dataset: Dataset, order: str, folder: Path) -> Dataset:
     """Return the data set with its classes in the given order.
 
-    `dataset` is the order it has; `seed:N` a permutation drawn from N.
+    Args:
+        dataset: the data set as its reader gives it.
+        order: `dataset`, the order it has; `seed:N`, a permutation drawn from N; or `list:FILE`,
+            the order of the class keys in a text file, which counts as content of the data set.
+        folder: where that file lies.
+
+    Raises:
+        UsageError: the list is not one of all the classes, each once (file:line).
     """
     if order == "dataset":
         return dataset
-    seed = int(order.removeprefix("seed:"))
-    permutation = Randomness(("class order", seed)).numpy().permutation(len(dataset.class_names))
+    fingerprint = dataset.fingerprint
+    if order.startswith("list:"):
+        permutation = _listed_order(folder / order.removeprefix("list:"), dataset)
+        fingerprint = digest_of([fingerprint, *(dataset.class_keys[c] for c in permutation)])
+    else:
+        seed = int(order.removeprefix("seed:"))
+        random = Randomness(("class order", seed)).numpy()
+        permutation = random.permutation(len(dataset.class_names))
     place = np.argsort(permutation)
 
     def half(array: ImageArray) -> ImageArray:
@@ -197,7 +216,38 @@ def reordered(dataset: Dataset, order: str) -> Dataset:
         class_keys=tuple(dataset.class_keys[c] for c in permutation),
         train=half(dataset.train),
         test=half(dataset.test),
+        fingerprint=fingerprint,
     )
+
+
+def _listed_order(path: Path, dataset: Dataset) -> np.ndarray:
+    """Return the label of the class on each line; blank lines and those after `#` are ignored."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as a list of classes: {error}") from error
+    labels = {key: label for label, key in enumerate(dataset.class_keys)}
+    found: dict[int, int] = {}
+    for number, line in enumerate(lines, start=1):
+        key = line.strip()
+        if not key or key.startswith("#"):
+            continue
+        if key not in labels:
+            raise UsageError(
+                f"{path}:{number}: data set {dataset.name!r} has no class {key!r}; its first is "
+                f"called {dataset.class_keys[0]!r}"
+            )
+        if labels[key] in found:
+            first = found[labels[key]]
+            raise UsageError(f"{path}:{number}: class {key!r} is listed already, on line {first}")
+        found[labels[key]] = number
+    missing = [key for key, label in labels.items() if label not in found]
+    if missing:
+        raise UsageError(
+            f"{path}: lists {len(found)} of the {len(labels)} classes of data set "
+            f"{dataset.name!r}; missing: {', '.join(missing[:10])}"
+        )
+    return np.array(list(found))
 
 
 def decode_rgb(content: bytes, where: str) -> Image.Image:
@@ -205,10 +255,10 @@ def decode_rgb(content: bytes, where: str) -> Image.Image:
 
     Grayscale, palette, CMYK and alpha images are converted, 16-bit grayscale is scaled to 8 bits,
     and the first frame of an animation is taken. Values of unknown range (floating point, 32 bits)
-    are refused.
+    are refused, and so are absurdly long images.
 
     Raises:
-        DataError: the content is not a whole image; the message names `where`.
+        DataError: the content is not a whole image of use; the message names `where`.
     """
     if not content:
         raise DataError(f"{where}: the image file is empty")
@@ -220,9 +270,10 @@ def decode_rgb(content: bytes, where: str) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"{where}: refused, its declared size is absurd: {error}") from error
     except Exception as error:  # decoders raise whatever they like on damaged files
-        reason = re.sub(r"<_io\.BytesIO[^>]*>", "its content", str(error))
+        reason = re.sub(r" ?<_io\.BytesIO[^>]*>", "", str(error))
         raise DataError(f"{where}: cannot be decoded as an image: {reason}") from error
     image: Image.Image = file
+    _refuse_oblong(image, where)
     if image.mode.startswith("I"):
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65535:
@@ -241,7 +292,11 @@ def prepare(image: Image.Image, spec: ImageSpec) -> Pixels:
     The shorter side is brought to `spec.resize`, or to `spec.size` where that is not set, in which
     case the central square is cut out too. Bilinear with antialiasing, as torchvision's Resize and
     CenterCrop do.
+
+    Raises:
+        DataError: the image is absurdly long.
     """
+    _refuse_oblong(image, "an image")
     short = spec.resize or spec.size
     if min(image.size) != short:
         size = tuple(short * length // min(image.size) for length in image.size)
@@ -250,3 +305,12 @@ def prepare(image: Image.Image, spec: ImageSpec) -> Pixels:
         return np.asarray(image)
     left, top = margin(image.width, spec.size), margin(image.height, spec.size)
     return np.asarray(image.crop((left, top, left + spec.size, top + spec.size)))
+
+
+def _refuse_oblong(image: Image.Image, where: str) -> None:
+    short, long = sorted(image.size)
+    if not 0 < long <= MOST_OBLONG * short:
+        raise DataError(
+            f"{where}: refused, {image.width}×{image.height} pixels are absurd: one side may be at "
+            f"most {MOST_OBLONG} times the other"
+        )

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fscil_bench.cli_support import (
-    Cache,
-    DataRoot,
-    Debug,
-    Plugins,
-    explained,
-    show,
-)
-from fscil_bench.errors import DataError, FscilError, UsageError
-
-if TYPE_CHECKING:
-    from fscil_bench.data import DatasetReader
+from fscil_bench.cli_support import Cache, DataRoot, Debug, Plugins, explained, say, show
+from fscil_bench.errors import DataError, UsageError
 
 data_app = typer.Typer(
     no_args_is_help=True, help="Get, check and list data sets; make a protocol of your own."
 )
 WEIGHTS = "resnet18"
 
-Names = Annotated[list[str], typer.Argument(help="Data sets; see `data list`.")]
-
 
 @data_app.command()
 @explained
 def get(
-    name: Annotated[str, typer.Argument(help="A data set, or resnet18 for ImageNet weights.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A data set; or a protocol, for what it reads; or resnet18, for ImageNet weights."
+        ),
+    ],
     source: Annotated[
         Path | None, typer.Option("--from", help="Take this local archive or folder instead.")
     ] = None,
@@ -46,33 +38,42 @@ def get(
 ) -> None:
     """Fetch a data set from its published address, or take a local copy; verify it."""
     del debug
+    from fscil_bench.data import file_digest
+    from fscil_bench.data_listing import dataset_reader, whereabouts
     from fscil_bench.downloads import fetch, take
     from fscil_bench.progress import for_terminal
+    from fscil_bench.registry import load_registry
     from fscil_bench.store import data_roots
 
-    folder = data_roots(data_root)[0]
+    roots = data_roots(data_root)
     if name == WEIGHTS:
         _get_weights(source)
         return
-    reader = _reader(name, plugin)
+    reader = dataset_reader(load_registry(tuple(plugin)), name, [WEIGHTS])
     if source is not None:
-        show(f"{name}: {take(reader, source, folder, unofficial_data)}")
+        show(f"{reader.name}: {take(reader, source, roots[0], unofficial_data)}")
         return
     if reader.download is None:
-        raise DataError(f"{name!r} cannot be fetched. {reader.advice}".strip())
-    show(f"{name}: {fetch(reader.download, folder, for_terminal())}")
+        reason = reader.advice or whereabouts(reader, roots, file_digest)
+        raise DataError(f"data set {reader.name!r} cannot be fetched: {reason}")
+    show(f"{reader.name}: {fetch(reader.download, roots[0], for_terminal())}")
 
 
 @data_app.command()
 @explained
 def check(
-    protocol: Annotated[str, typer.Argument(help="A protocol by name, or a TOML file.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A protocol by name, or a TOML file; or a data set, for all of its classes."
+        ),
+    ],
     data_root: DataRoot = None,
     unofficial_data: Annotated[
         bool, typer.Option("--unofficial-data", help="Accept a copy that is not the published one.")
     ] = False,
     skip_broken: Annotated[
-        bool, typer.Option("--skip-broken", help="Leave out images that cannot be decoded.")
+        bool, typer.Option("--skip-broken", help="Leave out images that cannot be used.")
     ] = False,
     cache: Cache = None,
     plugin: Plugins = [],  # noqa: B006
@@ -80,6 +81,7 @@ def check(
 ) -> None:
     """Verify the data of a protocol and print their fingerprint, which every run records."""
     del debug
+    from fscil_bench.data_listing import protocol_of
     from fscil_bench.progress import for_terminal
     from fscil_bench.registry import load_registry
     from fscil_bench.store import Store, data_roots
@@ -92,7 +94,9 @@ def check(
         skip_broken=skip_broken,
     )
     bench = Workbench(Store(None, cache), registry, for_terminal(), options)
-    data = bench.dataset(*registry.protocol(protocol))
+    protocol, folder = protocol_of(registry, name)
+    data = bench.dataset(protocol, folder)
+    show(f"protocol        {protocol.name}")
     show(f"data set        {data.name}")
     show(f"classes         {len(data.class_names)}")
     show(f"training images {len(data.train)}")
@@ -114,16 +118,22 @@ def list_(
 ) -> None:
     """Show which data sets are there, where, and how big; and what the caches hold."""
     del debug
+    from fscil_bench.data_listing import cached, megabytes, whereabouts
+    from fscil_bench.image_cache import ImageCache
+    from fscil_bench.progress import for_terminal
     from fscil_bench.registry import load_registry
     from fscil_bench.store import Store, data_roots
 
     registry = load_registry(tuple(plugin))
     roots = data_roots(data_root)
-    for name in registry.names("data set"):
-        show(f"{name:<16} {_where(registry.get('data set', name).value(), roots)}")
     store = Store(None, cache)
+    digest = ImageCache(store, for_terminal()).digest
+    for name in registry.names("data set"):
+        reader = registry.get("data set", name).value()
+        if not reader.reads_any:
+            show(f"{name:<16} {whereabouts(reader, roots, digest)}")
     for folder, size in cached(store.cache):
-        show(f"cache            {folder}  {_megabytes(size)}")
+        show(f"cache            {folder}  {megabytes(size)}")
 
 
 @data_app.command()
@@ -140,6 +150,7 @@ def clear(
     del debug
     import shutil
 
+    from fscil_bench.data_listing import cached
     from fscil_bench.store import Store
 
     store = Store(None, cache)
@@ -158,44 +169,39 @@ def scan(
     way: Annotated[int, typer.Option(help="New classes a session.")] = 5,
     shot: Annotated[int, typer.Option(help="Images of each new class.")] = 5,
     base: Annotated[str, typer.Option(help="Base classes: a number, or a share like 60%.")] = "60%",
+    out: Annotated[
+        Path | None, typer.Option(help="Write the protocol to this TOML file, once it is whole.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --out replace a file that is there.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
-    """Print a protocol of your own images, to be saved as a TOML file."""
+    """Print a protocol of your own images, or write it to a TOML file with --out FILE.
+
+    An error leaves no file, and `> FILE` an empty one.
+    """
     del debug
     from fscil_bench.scan import scan as scanned
+    from fscil_bench.store import write_text
 
-    show(scanned(folder, way, shot, base).rstrip())
-
-
-def cached(cache: Path) -> Iterator[tuple[Path, int]]:
-    """Yield every cache folder with its size in bytes."""
-    for folder in sorted(cache.glob("*/*")):
-        if folder.is_dir() and not folder.name.startswith("."):
-            yield folder, sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-
-
-def _reader(name: str, plugins: list[Path]) -> DatasetReader:
-    from fscil_bench.registry import load_registry
-
-    reader: DatasetReader = load_registry(tuple(plugins)).get("data set", name).value()
-    return reader
+    if out is not None:
+        _check_target(out, force)
+    elif force:
+        raise UsageError("--force goes with --out FILE")
+    text = scanned(folder, way, shot, base)
+    if out is None:
+        show(text.rstrip())
+        return
+    write_text(out, text)
+    say(f"wrote {out}")
 
 
-def _where(reader: DatasetReader, roots: tuple[Path, ...]) -> str:
-    try:
-        source = reader.find(roots)
-    except FscilError as error:
-        return f"not there: {str(error).splitlines()[0]}"
-    if source.path is None:
-        return "drawn by the program, needs no data"
-    files = [source.path] if source.path.is_file() else source.path.rglob("*")
-    size = sum(file.stat().st_size for file in files if file.is_file())
-    mark = f"  unofficial: {source.unofficial}" if source.unofficial else ""
-    return f"{source.path}  {_megabytes(size)}{mark}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 2**20:.1f} MiB"
+def _check_target(out: Path, force: bool) -> None:
+    if out.suffix != ".toml":
+        raise UsageError(f"--out {out}: a protocol's file must end in .toml")
+    if out.exists() and not force:
+        raise UsageError(f"--out {out}: is there already; --force replaces it")
 
 
 def _get_weights(source: Path | None) -> None:

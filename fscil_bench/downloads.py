@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -112,7 +113,13 @@ def _downloader(update: Callable[[float], None]) -> Callable[[str, Any, Any], No
 
 
 def _reason(error: Exception) -> str:
+    from requests import ConnectionError as NoConnection
+
     text = str(error)
+    if isinstance(error, NoConnection):
+        # The pool's own account wraps what happened into several others.
+        inner = re.search(r"(Failed to resolve [^()]+|\[Errno -?\d+\] [^()'\"]+|timed out)", text)
+        return f"no connection ({inner[1].strip() if inner else type(error).__name__})"
     if "hash of downloaded file" in text.lower():
         return "what came has another digest: a damaged download, or another file"
     return text.partition("\n")[0][:200] or type(error).__name__

@@ -53,12 +53,30 @@ def load_features(
     Raises:
         StoreError: the stored features are damaged.
     """
-    folder = store.cache_folder("features", f"{trained.key}-plain")
+    folder = _folder(store, trained.key)
     if not (folder / "done.json").exists():
         _compute(folder, dataset, trained, spec, device, progress)
+    return _read(folder, len(dataset.train), len(dataset.test))
+
+
+def stored_features(store: Store, key: str, train: int, test: int) -> Features | None:
+    """Return the features of representation `key` for so many images, or None if there are none.
+
+    Raises:
+        StoreError: the stored features are damaged.
+    """
+    folder = _folder(store, key)
+    return _read(folder, train, test) if (folder / "done.json").exists() else None
+
+
+def _folder(store: Store, key: str) -> Path:
+    return store.cache_folder("features", f"{key}-plain")
+
+
+def _read(folder: Path, train: int, test: int) -> Features:
     try:
         halves = [np.load(folder / f"{half}.npy", mmap_mode="r") for half in ("train", "test")]
-        if [len(half) for half in halves] != [len(dataset.train), len(dataset.test)]:
+        if [len(half) for half in halves] != [train, test]:
             raise ValueError("their number is not that of the images")
     except (OSError, EOFError, ValueError) as error:
         raise StoreError(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from fscil_bench.data import (
     Source,
     file_digest,
 )
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, StoreError
 from fscil_bench.pixels import Images, ImageWriter
 from fscil_bench.progress import Progress
 from fscil_bench.spec import digest_of
@@ -33,7 +34,7 @@ from fscil_bench.store import Store, replaced_folder, write_text
 class ImageCache:
     """Decodes data sets into the store's cache, and maps what is there.
 
-    With `skip_broken` images that cannot be decoded are left out and counted, else they stop it.
+    With `skip_broken` images that cannot be used are left out and counted, else they stop it.
     A copy that is not the published one is refused unless `allow_unofficial`.
     """
 
@@ -56,7 +57,7 @@ class ImageCache:
         Raises:
             DataError: the source is missing, damaged, or not what the reader reads.
         """
-        source = reader.find(roots, self._digest)
+        source = reader.find(roots, self.digest)
         if source.unofficial and not self.allow_unofficial:
             raise DataError(
                 f"data set {reader.name!r}: {source.unofficial}; --unofficial-data uses this copy "
@@ -70,7 +71,7 @@ class ImageCache:
             self._build(folder, reader, source, request)
         return replace(_open(folder, reader.name), unofficial=source.unofficial)
 
-    def _digest(self, path: Path, algorithm: str) -> str:
+    def digest(self, path: Path, algorithm: str) -> str:
         """Return a file's digest, remembered for as long as its size and time do not change."""
         memo = self.store.cache / "digests.json"
         status = path.stat()
@@ -81,7 +82,8 @@ class ImageCache:
             known = {}
         if key not in known:
             known[key] = file_digest(path, algorithm)
-            write_text(memo, json.dumps(known, indent=1))
+            with suppress(StoreError):  # where it cannot be kept, it is computed again
+                write_text(memo, json.dumps(known, indent=1))
         return known[key]
 
     def _build(
@@ -127,6 +129,13 @@ class ImageCache:
             write_text(new / "meta.json", json.dumps(meta, ensure_ascii=False))
 
 
+def decoded_datasets(store: Store, name: str) -> Iterator[Dataset]:
+    """Yield what readers called `name` have decoded, whatever the source; not what is damaged."""
+    for meta in sorted(store.cache_folder("images", name).parent.glob(f"{name}-*/meta.json")):
+        with suppress(DataError):
+            yield _open(meta.parent, name)
+
+
 def _check_pixels(pixels: Pixels, name: str, item: Item, request: ReadRequest) -> None:
     stored = request.images.stored
     square = request.images.resize is None
@@ -141,9 +150,10 @@ def _check_pixels(pixels: Pixels, name: str, item: Item, request: ReadRequest) -
 def _all_broken(name: str, broken: Sequence[DataError]) -> DataError:
     listed = "".join(f"\n  {error}" for error in broken[:20])
     more = f"\n  and {len(broken) - 20} more" if len(broken) > 20 else ""
+    images = "1 image" if len(broken) == 1 else f"{len(broken)} images"
     return DataError(
-        f"data set {name!r}: {len(broken)} images cannot be decoded (--skip-broken leaves them "
-        f"out and records how many):{listed}{more}"
+        f"data set {name!r}: {images} cannot be used (--skip-broken leaves them out and records "
+        f"how many):{listed}{more}"
     )
 
 

@@ -86,7 +86,7 @@ class Method(ABC):
     A subclass sets `name`, may set `Params` (a frozen dataclass with defaults) and `needs`, and
     implements `learn_base`, `learn_session`, `scores` and the pair `state_dict` /
     `load_state_dict`. Between sessions it may keep nothing that is not in its state: that is what
-    the reported bytes count.
+    the reported bytes count. With `episode_scores` it does ordinary few-shot classification too.
     """
 
     name: ClassVar[str]
@@ -132,6 +132,17 @@ class Method(ABC):
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore what `state_dict` returned, into a new object with the same context."""
 
+    def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
+        """Return scores (n, way) of queries for an episode's classes alone; columns as class_ids.
+
+        Ordinary few-shot classification: every query belongs to one of the classes of `shots`,
+        which come as those of a first session would (ids from the number of base classes on).
+        Asked for after `learn_base` for one episode after the other; whatever was learnt from the
+        base session may be used, and nothing of the state may change. `shots.index` numbers the
+        episode, so that noise drawn by it differs between episodes.
+        """
+        raise NotImplementedError  # called only where a subclass defines it
+
     def state_bytes(self) -> int:
         """Return the bytes kept between sessions, measured on the state."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.state_dict().values())
@@ -151,6 +162,11 @@ class Method(ABC):
     def has_pretraining(cls) -> bool:
         """Return whether the method learns something from base data alone that can be cached."""
         return cls.pretrain is not Method.pretrain
+
+    @classmethod
+    def learns_episodes(cls) -> bool:
+        """Return whether the method does ordinary few-shot classification, episode by episode."""
+        return cls.episode_scores is not Method.episode_scores
 
 
 def batches(count: int, size: int) -> Iterator[slice]:

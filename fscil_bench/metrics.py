@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 NOT_SCORED = -1
 """Stored in place of a prediction where a test sample's class has not been seen yet."""
@@ -137,6 +136,8 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
         return Interval(float(data.mean()) if len(data) else math.nan, math.nan, len(data))
     if data.max() == data.min():
         return Interval(float(data[0]), 0.0, len(data))
-    t = float(stats.t.ppf((1 + confidence) / 2, len(data) - 1))
+    from scipy.special import stdtrit  # slow to load, and not every command needs it
+
+    t = float(stdtrit(len(data) - 1, (1 + confidence) / 2))
     half = t * float(data.std(ddof=1)) / math.sqrt(len(data))
     return Interval(float(data.mean()), half, len(data))

@@ -93,11 +93,14 @@ class Protocol(_Frozen):
     `base_classes` are the base session's, then each session brings the next `way` classes with
     `shot` images each. `split` is the default choice of shots: `canonical` (a published list)
     or `seeded`. `canonical_shots` is the table of that list beside the protocol's file, and
-    `canonical_rows` the protocol that its rows are written for, by default this one.
+    `canonical_rows` the protocol that its rows are written for, by default this one; a protocol
+    that inherits a table and has no use for it writes `canonical_shots = ""`.
     `train_images` is the number of training images a class of the full data set
     has; a copy that has fewer is used, and every run and table says so. `class_order` is the
-    data set's own or a seeded permutation of it, `seed:3`. `data` is where a user's own data lie,
-    relative to the protocol's file; it is in no key and no record, the images' digest is.
+    data set's own, a seeded permutation of it, `seed:3`, or the order of a list beside the
+    protocol's file, `list:FILE`, with the key of a class on each line. `data` is where a user's
+    own data lie, relative to the protocol's file; it is in no key and no record, the images'
+    digest is.
     `reader_options` are passed on to the data set's reader. With `test_from_train` that fraction
     of every class's training images plays the test images, and the test half is never read.
     """
@@ -110,7 +113,7 @@ class Protocol(_Frozen):
     way: PositiveInt
     shot: PositiveInt
     sessions: Annotated[int, Field(ge=0)]
-    class_order: Annotated[str, Field(pattern=r"^(dataset|seed:\d+)$")] = "dataset"
+    class_order: Annotated[str, Field(pattern=r"^(dataset|seed:\d+|list:.+)$")] = "dataset"
     split: Literal["canonical", "seeded"] = "seeded"
     canonical_shots: str | None = None
     canonical_rows: str | None = None
@@ -131,7 +134,7 @@ class Protocol(_Frozen):
                 f"base_classes + way × sessions = {self.base_classes} + {self.way} × "
                 f"{self.sessions} = {used} exceeds classes = {self.classes}"
             )
-        if self.split == "canonical" and self.canonical_shots is None:
+        if self.split == "canonical" and not self.canonical_shots:
             raise ValueError('split = "canonical" needs canonical_shots, the table of the list')
         return self
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +28,8 @@ from fscil_bench.sources import source_digest
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 """What a plug-in may be called: names become parts of paths and of commands."""
+FILE = "file"
+"""The origin of a plug-in that a user gave by its path."""
 FOLDERS = ("methods", "protocols", "reports")
 CONTRACTS: Mapping[str, type] = {
     "method": Method,
@@ -50,8 +52,13 @@ class Plugin:
     def digest(self) -> str:
         """Return the digest of the source that decides what the plug-in does.
 
-        A class: its own source, with what it refers to in its file and in private siblings.
+        A class: its own source, with what it refers to in its file and in private siblings. An
+        edit after the first call does not count: what is loaded stays as it was, too.
         """
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         if inspect.isclass(self.value):
             return source_digest(self.file, self.value.__qualname__.partition(".")[0])
         return hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]
@@ -135,6 +142,17 @@ class Registry:
             self.add(Plugin("protocol", protocol.name, protocol, file, origin))
         return len(files)
 
+    def add_protocol_file(self, file: Path) -> str:
+        """Register a user's protocol TOML, in place of one of its name; return the name.
+
+        Raises:
+            UsageError: the file is missing or does not validate.
+        """
+        protocol = load_protocol(file)
+        plugin = Plugin("protocol", protocol.name, protocol, file, FILE)
+        self.plugins.setdefault("protocol", {})[protocol.name] = plugin
+        return protocol.name
+
     def add_file(self, file: Path) -> None:
         """Register the plug-ins of a Python file given by path.
 
@@ -156,7 +174,7 @@ class Registry:
             raise
         except (Exception, SystemExit) as error:
             raise UsageError(f"{file}: cannot be imported: {_describe(error, file)}") from error
-        if self.add_module(module, "file") == 0:
+        if self.add_module(module, FILE) == 0:
             raise UsageError(
                 f"{file}: defines no plug-in; a complete subclass of Method, Representation, "
                 "DatasetReader or Report with a `name` is one"

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fscil_bench.params import NoParams
 
 if TYPE_CHECKING:
+    from fscil_bench.episode_store import Design, StoredEpisodes
+    from fscil_bench.evaluation import Evaluation
     from fscil_bench.registry import Registry
     from fscil_bench.store import StoredRun
+    from fscil_bench.workbench import RunRequest
 
 
 @dataclass(frozen=True)
@@ -27,16 +30,32 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """A run that a report needs, as a user would ask for it.
+
+    With `artifacts` the method's named arrays are needed too; with `episodes` few-shot episodes
+    are, instead of sessions.
+    """
+
+    request: RunRequest
+    artifacts: bool = False
+    episodes: Design | None = None
+
+
+@dataclass(frozen=True)
 class ReportInput:
     """What a report draws from: all stored runs, what was asked for, a folder to write into.
 
-    `registry` tells the defaults of plug-ins, for labels and commands.
+    `registry` tells the defaults of plug-ins, for labels and commands; `episodes` are all stored
+    few-shot episodes; `evaluation` reads features and true labels, where there are caches to read.
     """
 
     selection: Selection
     runs: Sequence[StoredRun]
     folder: Path
     registry: Registry
+    episodes: Sequence[StoredEpisodes] = ()
+    evaluation: Evaluation | None = None
 
 
 @dataclass(frozen=True)
@@ -44,13 +63,14 @@ class ReportOutput:
     """What a report made: `text` (Markdown, for the terminal), its files, and what it lacked.
 
     `missing` holds the commands that would make the runs that the report needs and did not find;
-    `warnings` what could not be read.
+    `warnings` what could not be read; `failures` which missing runs could not be made, and why.
     """
 
     text: str
     files: tuple[Path, ...]
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
 
 
 class Report(ABC):
@@ -62,6 +82,14 @@ class Report(ABC):
 
     def __init__(self, params: Any) -> None:
         self.params = params
+
+    def requests(self, selection: Selection, registry: Registry) -> Sequence[Wanted]:
+        """Return every run that the report needs, whether stored or not; those stored are skipped.
+
+        Only for a report that knows its runs beforehand; any other draws what is there.
+        """
+        del selection, registry
+        return ()
 
     @abstractmethod
     def build(self, given: ReportInput) -> ReportOutput:

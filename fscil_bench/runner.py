@@ -48,7 +48,7 @@ def run_sessions(
             session = maker.session(number)
             started = time.perf_counter()
             learn = method.learn_session if number else method.learn_base
-            with _named(method, f"in session {number}"):
+            with named(method, f"in session {number}"):
                 learn(session)
             learnt = time.perf_counter()
             indices = maker.test_indices(number)
@@ -66,11 +66,11 @@ def run_sessions(
             if keep_artifacts:
                 artifacts |= _artifacts(method, number)
             task.update(number + 1)
-    return Outcome(predictions, tuple(records), artifacts, _notes(method))
+    return Outcome(predictions, tuple(records), artifacts, notes_of(method))
 
 
 @contextmanager
-def _named(method: Method, when: str) -> Iterator[None]:
+def named(method: Method, when: str) -> Iterator[None]:
     """Say which method failed, and when, of errors that do not."""
     try:
         yield
@@ -84,7 +84,7 @@ def _named(method: Method, when: str) -> Iterator[None]:
 
 
 def _artifacts(method: Method, number: int) -> dict[str, np.ndarray]:
-    with _named(method, f"giving the artifacts of session {number}"):
+    with named(method, f"giving the artifacts of session {number}"):
         found = {f"session{number}/{k}": np.asarray(v) for k, v in method.artifacts().items()}
     for name, array in found.items():
         if array.dtype.hasobject:
@@ -92,8 +92,9 @@ def _artifacts(method: Method, number: int) -> dict[str, np.ndarray]:
     return found
 
 
-def _notes(method: Method) -> dict[str, int | float | str]:
-    with _named(method, "giving its notes"):
+def notes_of(method: Method) -> dict[str, int | float | str]:
+    """Return what a method has to say of the run, checked."""
+    with named(method, "giving its notes"):
         notes = dict(method.notes())
     for name, value in notes.items():
         if not isinstance(value, int | float | str):
@@ -104,7 +105,7 @@ def _notes(method: Method) -> dict[str, int | float | str]:
 
 
 def _state_bytes(method: Method) -> int:
-    with _named(method, "giving its state"):
+    with named(method, "giving its state"):
         return method.state_bytes()
 
 
@@ -119,23 +120,41 @@ def predict(
     """
     predicted = []
     for part in batches(len(indices), QUERY_BATCH):
-        with _named(method, f"scoring {classes_seen} classes"):
+        with named(method, f"scoring {classes_seen} classes"):
             scores = method.scores(maker.queries(indices[part]))
-        if not isinstance(scores, torch.Tensor) or scores.is_complex():
-            raise FscilError(
-                f"method {method.name!r} returned {type(scores).__name__} as scores; a tensor of "
-                "real numbers (queries, classes seen) is expected"
-            )
         expected = (len(indices[part]), classes_seen)
-        if tuple(scores.shape) != expected:
-            raise FscilError(
-                f"method {method.name!r} returned scores of shape {tuple(scores.shape)}, "
-                f"expected (queries, classes seen) = {expected}"
-            )
-        if not bool(torch.isfinite(scores).all()):
-            raise FscilError(
-                f"method {method.name!r} returned scores that are not finite after "
-                f"{classes_seen} classes"
-            )
-        predicted.append(scores.float().cpu().numpy().argmax(axis=1))
+        predicted.append(
+            best_columns(method, scores, expected, "classes seen", f"after {classes_seen} classes")
+        )
     return np.concatenate(predicted)
+
+
+def best_columns(
+    method: Method, scores: torch.Tensor, expected: tuple[int, int], columns: str, when: str
+) -> np.ndarray:
+    """Return the column of the highest score for each query, the first of equals.
+
+    Args:
+        method: whose scores they are, for messages.
+        scores: what it returned.
+        expected: (queries, columns).
+        columns: what the columns stand for, for messages.
+        when: when it returned them, for messages.
+
+    Raises:
+        FscilError: scores of a wrong shape, or not finite.
+    """
+    if not isinstance(scores, torch.Tensor) or scores.is_complex():
+        raise FscilError(
+            f"method {method.name!r} returned {type(scores).__name__} as scores; a tensor of "
+            f"real numbers (queries, {columns}) is expected"
+        )
+    if tuple(scores.shape) != expected:
+        raise FscilError(
+            f"method {method.name!r} returned scores of shape {tuple(scores.shape)}, "
+            f"expected (queries, {columns}) = {expected}"
+        )
+    if not bool(torch.isfinite(scores).all()):
+        raise FscilError(f"method {method.name!r} returned scores that are not finite {when}")
+    best: np.ndarray = scores.detach().float().cpu().numpy().argmax(axis=1)
+    return best

@@ -175,7 +175,7 @@ def read_canonical(protocol: Protocol, folder: Path) -> CanonicalShots:
     Raises:
         UsageError: the protocol publishes no shots, or the table is malformed (file:line).
     """
-    if protocol.canonical_shots is None:
+    if not protocol.canonical_shots:
         raise UsageError(
             f"protocol {protocol.name!r} has no published list of shots; use --split seeded"
         )
@@ -277,10 +277,10 @@ class SessionMaker:
         """Return session `number` with its own samples and nothing of any other."""
         base = number == 0
         indices = self.assignment.base if base else self.assignment.shots[number - 1]
-        samples = self._samples(indices)
+        samples = self.samples(indices)
         heldout = None
         if base and len(self.assignment.heldout):
-            heldout = self._samples(self.assignment.heldout)
+            heldout = self.samples(self.assignment.heldout)
         return Session(
             labels=samples.labels,
             views=samples.views,
@@ -303,7 +303,8 @@ class SessionMaker:
         """Return the indices of the test samples of every class seen after session `number`."""
         return np.flatnonzero(self.dataset.test.labels < self.protocol.classes_seen(number))
 
-    def _samples(self, indices: np.ndarray) -> LabelledSamples:
+    def samples(self, indices: np.ndarray) -> LabelledSamples:
+        """Return training samples by index, with their global class ids."""
         labels = torch.from_numpy(self.dataset.train.labels[indices].copy())
         views = {}
         if self.features is not None:

@@ -8,17 +8,17 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from platformdirs import user_cache_path
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from fscil_bench.errors import StoreError
 from fscil_bench.metrics import (
@@ -29,7 +29,7 @@ from fscil_bench.metrics import (
     performance_retention,
     session_metrics,
 )
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RunSpec, digest_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,16 +134,22 @@ class StoredRun:
         """Accuracy of every session."""
         return [session.accuracy for session in self.metrics]
 
-    def artifacts(self) -> dict[str, np.ndarray]:
-        """Return the method's named arrays by `session/name`; empty unless they were asked for."""
-        if not (self.folder / "artifacts.npz").exists():
-            return {}
-        return self._read("artifacts.npz")
+    @property
+    def has_artifacts(self) -> bool:
+        """Whether the method's named arrays were asked for, and it gave some."""
+        return (self.folder / "artifacts.npz").exists()
 
-    def _read(self, name: str) -> dict[str, np.ndarray]:
+    def artifacts(self, *names: str) -> dict[str, np.ndarray]:
+        """Return the method's named arrays by `session/name`; empty unless they were asked for.
+
+        With `names` only those of them that are there, which leaves the others unread.
+        """
+        return self._read("artifacts.npz", names) if self.has_artifacts else {}
+
+    def _read(self, name: str, only: Sequence[str] = ()) -> dict[str, np.ndarray]:
         try:
             with np.load(self.folder / name, allow_pickle=False) as arrays:
-                return dict(arrays)
+                return {key: arrays[key] for key in arrays if not only or key in only}
         except Exception as error:
             raise self._damaged(name, error) from error
 
@@ -187,6 +193,10 @@ class Store:
     def representation_folder(self, key: str) -> Path:
         """Return the folder of a representation: weights, log, checkpoint."""
         return self.results / "representations" / key
+
+    def episodes_folder(self, protocol: str, method: str, key: str) -> Path:
+        """Return where the accuracies of few-shot episodes lie or would lie."""
+        return self.results / "episodes" / protocol / method / key
 
     def report_folder(self, name: str, protocol: str | None) -> Path:
         """Return where a report's files are written."""
@@ -312,32 +322,63 @@ def read_run(folder: Path) -> StoredRun:
         StoreError: it is damaged, of another schema, or not the run that its folder names.
     """
     path = folder / "run.json"
-    remedy = f"remove the folder {folder} and run it again"
+    record = read_record(path, RunRecord, SCHEMA_VERSION)
+    protocol = record.spec.protocol
+    seen = [protocol.classes_seen(t) for t in range(protocol.sessions + 1)]
+    if [session.classes_seen for session in record.sessions] != seen:
+        raise StoreError(f"{path}: damaged, its sessions are not the protocol's; {_remedy(folder)}")
+    return StoredRun(record, folder)
+
+
+class Keyed(Protocol):
+    """What is recorded of finished work: its specification, with the key that this has."""
+
+    @property
+    def key(self) -> str:
+        """The key as recorded."""
+
+    @property
+    def spec(self) -> Any:
+        """The specification, whose own `key` it must be."""
+
+
+Record = TypeVar("Record", bound=Keyed)
+
+
+def read_record(path: Path, model: type[Record], version: int) -> Record:
+    """Read the JSON record in a folder that is named by its key.
+
+    Raises:
+        StoreError: it is damaged, of another schema, or not the one that its folder names.
+    """
+    remedy = _remedy(path.parent)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: damaged, not readable as JSON ({error}); {remedy}") from error
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if version != SCHEMA_VERSION:
+    found = data.get("schema_version") if isinstance(data, dict) else None
+    if found != version:
         raise StoreError(
-            f"{path}: has schema version {version!r}, this version of fscil-bench reads "
-            f"{SCHEMA_VERSION}; {remedy}"
+            f"{path}: has schema version {found!r}, this version of fscil-bench reads "
+            f"{version}; {remedy}"
         )
     try:
-        record = RunRecord.model_validate_json(json.dumps(data))
+        record = TypeAdapter(model).validate_json(json.dumps(data))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise StoreError(f"{path}: damaged at {where}: {first['msg']}; {remedy}") from error
-    protocol = record.spec.protocol
-    seen = [protocol.classes_seen(t) for t in range(protocol.sessions + 1)]
-    if [session.classes_seen for session in record.sessions] != seen:
-        raise StoreError(f"{path}: damaged, its sessions are not the protocol's; {remedy}")
-    if not folder.name == record.key == record.spec.key:
+    # Of the text too: `record.spec` has fields that an older version did not know.
+    keys = (record.spec.key, digest_of(data["spec"]))
+    if path.parent.name != record.key or record.key not in keys:
         raise StoreError(
             f"{path}: damaged, its specification does not belong to its folder's key; {remedy}"
         )
-    return StoredRun(record, folder)
+    return record
+
+
+def _remedy(folder: Path) -> str:
+    return f"remove the folder {folder} and run it again"
 
 
 def now() -> str:

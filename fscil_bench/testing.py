@@ -23,6 +23,7 @@ from fscil_bench.seeding import Randomness
 
 DIM = 16
 BASE, WAY, SESSIONS = 6, 2, 2
+EPISODE_WAY = 3
 BASE_SHOTS, SIZE, SCALE = 20, 8, 16.0
 
 
@@ -77,6 +78,23 @@ class ToyTask:
         features, images = self._draw(labels, seed=1234)
         return Queries({"plain": features}, images)
 
+    def episode(self, number: int) -> tuple[Session, Queries]:
+        """Return the shots and queries of an episode of some of the new classes."""
+        drawn = BASE + (np.arange(EPISODE_WAY) + number) % (self.classes - BASE)
+        ids = BASE + np.arange(EPISODE_WAY)
+        features, images = self._draw(np.repeat(drawn, self.shot), seed=100 + number)
+        shots = Session(
+            labels=torch.from_numpy(np.repeat(ids, self.shot)),
+            views={"plain": features},
+            images=images,
+            index=number + 1,
+            class_ids=tuple(int(c) for c in ids),
+            classes_seen=BASE + EPISODE_WAY,
+        )
+        queries = drawn[np.arange(self.query_count) % EPISODE_WAY]
+        features, images = self._draw(queries, seed=200 + number)
+        return shots, Queries({"plain": features}, images)
+
     def context(self, method: type[Method], network_seed: int = 0) -> MethodContext:
         """Return a context as the runner would make it, with an untrained network."""
         needs = method.needs
@@ -122,7 +140,9 @@ def check_method(method: type[Method], params: Mapping[str, Any] | None = None) 
     It learns from one session's samples alone, cannot need what comes later, returns finite scores
     of shape (n, classes seen) that depend neither on the order nor on the number of queries scored
     together, is deterministic without touching the global random state, survives a checkpoint
-    round trip, changes nothing that it is handed, and reports the bytes that it would save.
+    round trip, changes nothing that it is handed, and reports the bytes that it would save. Where
+    it learns few-shot episodes, their scores are finite, of shape (n, way) and the same whenever
+    they are asked for, and neither its state nor what it is handed changes.
 
     Raises:
         AssertionError: it does not; the message says what.
@@ -137,6 +157,9 @@ def check_method(method: type[Method], params: Mapping[str, Any] | None = None) 
             assert torch.equal(first, second), f"{method.name}: two runs differ, session {number}"
         _check_round_trip(task, method, values, scores)
         _check_queries(task, method, values)
+        if method.learns_episodes():
+            with _global_state_kept(method.name):
+                _check_episodes(task, method, values)
 
 
 def check_representation(
@@ -254,6 +277,36 @@ def _check_queries(task: ToyTask, method: type[Method], params: Any) -> None:
     assert torch.allclose(torch.cat(parts), whole, atol=1e-4), (
         f"{method.name}: the number of queries scored together changes their scores"
     )
+
+
+def _check_episodes(task: ToyTask, method: type[Method], params: Any) -> None:
+    made = start(task, method, params)
+    learn(made, task.session(0))
+    state = {name: tensor.clone() for name, tensor in made.state_dict().items()}
+    found = []
+    for number in (0, 1, 0):
+        shots, queries = task.episode(number)
+        before = [tensor.clone() for tensor in _tensors(shots)]
+        scores = made.episode_scores(shots, queries).detach().clone()
+        expected = (len(queries), shots.way)
+        assert tuple(scores.shape) == expected, (
+            f"{method.name}: scores of an episode have shape {tuple(scores.shape)}, not "
+            f"{expected} (queries, way)"
+        )
+        assert bool(torch.isfinite(scores).all()), (
+            f"{method.name}: scores of an episode are not finite"
+        )
+        for old, tensor in zip(before, _tensors(shots), strict=True):
+            assert torch.equal(old, tensor), f"{method.name}: changed the shots of an episode"
+        found.append(scores)
+    assert torch.equal(found[0], found[2]), (
+        f"{method.name}: an episode's scores depend on the episodes before it"
+    )
+    after = made.state_dict()
+    for name, tensor in state.items():
+        assert name in after and torch.equal(tensor, after[name]), (
+            f"{method.name}: an episode changed {name!r} of its state"
+        )
 
 
 @contextmanager

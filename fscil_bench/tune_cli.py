@@ -10,8 +10,12 @@ from fscil_bench.cli_support import (
     Cache,
     DataRoot,
     Debug,
+    Device,
     Plugins,
+    Precision,
     Results,
+    UnofficialData,
+    Weights,
     explained,
     parse_seeds,
     parse_settings,
@@ -51,15 +55,10 @@ def tune(
         int | None, typer.Option(help="Base-training epochs. (default: the recipe's)")
     ] = None,
     data_root: DataRoot = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
-    precision: Annotated[str, typer.Option(help="Of base training: auto, fp32, bf16.")] = "auto",
-    weights: Annotated[
-        str | None, typer.Option(help="A file of pre-trained weights, or none.")
-    ] = None,
-    unofficial_data: Annotated[
-        bool,
-        typer.Option("--unofficial-data", help="Use a copy that is not the published one."),
-    ] = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    weights: Weights = None,
+    unofficial_data: UnofficialData = False,
     results: Results = None,
     cache: Cache = None,
     plugin: Plugins = [],  # noqa: B006

@@ -203,6 +203,32 @@ class Workbench:
             found = self.store.find(plan.spec)
             if found is not None and (not artifacts or found.artifacts()):
                 return self._with_parameters(found, plan.parameters)
+        method, maker, pretrain_seconds = self.start(plan)
+        outcome = run_sessions(method, maker, artifacts, self.progress)
+        record = RunRecord(
+            key=plan.spec.key,
+            spec=plan.spec,
+            class_names=plan.dataset.class_names[: plan.spec.protocol.classes_used],
+            train_images=spread(plan.dataset.train.labels, plan.spec.protocol.classes_used),
+            test_images=spread(plan.dataset.test.labels, plan.spec.protocol.classes_used),
+            sessions=outcome.sessions,
+            pretrain_seconds=pretrain_seconds,
+            peak_memory=peak_memory(),
+            flags=flags(plan),
+            notes=outcome.notes,
+            parameters=plan.parameters,
+            representation_log=self.trained(plan).log,
+            environment=environment(self.device),
+            created=now(),
+        )
+        targets = plan.dataset.test.labels
+        return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+
+    def start(self, plan: Plan) -> tuple[Method, SessionMaker, float]:
+        """Return a plan's method before its base session, what hands it samples, and the seconds.
+
+        What it learns from base data alone, which took these seconds, it has been given.
+        """
         self.store.check_writable()
         trained = self.trained(plan)
         features = None
@@ -213,26 +239,7 @@ class Workbench:
             plan.spec.protocol, plan.dataset, features, assignment, plan.method.needs
         )
         method = plan.method(plan.params, self._context(plan, trained))
-        pretrain_seconds = self._pretrain(plan, method, maker)
-        outcome = run_sessions(method, maker, artifacts, self.progress)
-        record = RunRecord(
-            key=plan.spec.key,
-            spec=plan.spec,
-            class_names=plan.dataset.class_names[: plan.spec.protocol.classes_used],
-            train_images=_spread(plan.dataset.train.labels, plan.spec.protocol.classes_used),
-            test_images=_spread(plan.dataset.test.labels, plan.spec.protocol.classes_used),
-            sessions=outcome.sessions,
-            pretrain_seconds=pretrain_seconds,
-            peak_memory=peak_memory(),
-            flags=_flags(plan),
-            notes=outcome.notes,
-            parameters=plan.parameters,
-            representation_log=trained.log,
-            environment=environment(self.device),
-            created=now(),
-        )
-        targets = plan.dataset.test.labels
-        return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+        return method, maker, self._pretrain(plan, method, maker)
 
     def _with_parameters(self, found: StoredRun, parameters: str) -> StoredRun:
         """Record with a stored run how its parameters were chosen, if that was not known."""
@@ -255,7 +262,7 @@ class Workbench:
             )
             roots = (*own, *self.options.data_roots)
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
-        dataset = reordered(self._datasets[key], protocol.class_order)
+        dataset = reordered(self._datasets[key], protocol.class_order, folder)
         if protocol.test_from_train is not None:
             dataset = base_training_data(dataset, protocol)
         check_dataset(protocol, dataset)
@@ -387,21 +394,22 @@ def _check_extras(method: type[Method], representation: type[Representation]) ->
         )
 
 
-def _spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
+def spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
+    """Return the fewest and the most images of one of the first `classes` classes."""
     counts = np.bincount(labels, minlength=classes)[:classes]
     return int(counts.min()), int(counts.max())
 
 
-def _flags(plan: Plan) -> tuple[str, ...]:
+def flags(plan: Plan) -> tuple[str, ...]:
     """Return what a table must say beside the row."""
-    flags = []
+    found = []
     if plan.method.needs.final_class_count:
-        flags.append("knows the final class count")
+        found.append("knows the final class count")
     if plan.dataset.unofficial:
-        flags.append(f"unofficial data ({plan.dataset.unofficial})")
+        found.append(f"unofficial data ({plan.dataset.unofficial})")
     if plan.dataset.skipped:
-        flags.append(f"{plan.dataset.skipped} broken images skipped")
+        found.append(f"{plan.dataset.skipped} broken images skipped")
     wanted = plan.spec.protocol.pretraining
     if wanted == "imagenet" and plan.pretraining.title == NONE:
-        flags.append("without the protocol's ImageNet weights")
-    return tuple(flags)
+        found.append("without the protocol's ImageNet weights")
+    return tuple(found)

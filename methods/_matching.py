@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 
+from ._matching_full import Convergence, exact_emd, full_divergence
+
 Loss = Literal["kl", "js", "hellinger", "emd"]
 Directions = Literal["sliced", "full"]
 
@@ -30,6 +32,7 @@ def matching_loss(
     real: torch.Tensor,
     loss: Loss,
     directions: torch.Tensor | None,
+    convergence: Convergence | None = None,
 ) -> torch.Tensor:
     """Return L_m, averaged over classes: how far generated features are from real ones.
 
@@ -41,12 +44,13 @@ def matching_loss(
             mover's distance between the samples themselves.
         directions: unit vectors (D, k). One-dimensional divergences are averaged over the D
             coordinate axes and these directions; None compares in all dimensions at once.
+        convergence: counts plans that the solver of the full `emd` left short of the optimum.
 
     Returns:
         A scalar, zero for identical samples, differentiable with respect to `generated`.
     """
     if directions is None:
-        return _full_loss(generated, real, loss)
+        return _full_loss(generated, real, loss, convergence)
     generated, real = _projected(generated, directions), _projected(real, directions)
     if loss == "emd":
         return emd_1d(generated, real).mean()
@@ -131,79 +135,11 @@ def _quantile_pieces(n: int, m: int) -> tuple[list[int], list[int], list[float]]
     return [start // m for start in starts], [start // n for start in starts], lengths
 
 
-def _full_loss(generated: torch.Tensor, real: torch.Tensor, loss: Loss) -> torch.Tensor:
+def _full_loss(
+    generated: torch.Tensor, real: torch.Tensor, loss: Loss, convergence: Convergence | None
+) -> torch.Tensor:
     if loss == "emd":
         pairs = zip(generated, real, strict=True)
-        return torch.stack([exact_emd(g, r) for g, r in pairs]).mean()
+        return torch.stack([exact_emd(g, r, convergence) for g, r in pairs]).mean()
     ridge = RIDGE * real.var(dim=1).mean() + TINY
-    p, q = _fitted(generated, ridge), _fitted(real, ridge)
-    if loss == "kl":
-        return torch.distributions.kl_divergence(p, q).mean()
-    if loss == "hellinger":
-        return full_bhattacharyya(p, q).mean()
-    return full_js(p, q, generated, real).mean()
-
-
-def _fitted(samples: torch.Tensor, ridge: torch.Tensor) -> torch.distributions.MultivariateNormal:
-    """Return the Gaussians (classes) fitted to samples (classes, n, D), with a ridge."""
-    mean = samples.mean(dim=1)
-    centred = samples - mean[:, None]
-    scatter = centred.mT @ centred / (samples.shape[1] - 1)
-    eye = torch.eye(samples.shape[2], dtype=samples.dtype, device=samples.device)
-    chol = torch.linalg.cholesky(scatter + ridge * eye)
-    return torch.distributions.MultivariateNormal(mean, scale_tril=chol, validate_args=False)
-
-
-def full_bhattacharyya(
-    p: torch.distributions.MultivariateNormal, q: torch.distributions.MultivariateNormal
-) -> torch.Tensor:
-    """Return −log of the Bhattacharyya coefficient (classes,) of Gaussians in D dimensions."""
-    middle = torch.linalg.cholesky((p.covariance_matrix + q.covariance_matrix) / 2)
-    gap = (p.loc - q.loc)[..., None]
-    distance = torch.linalg.solve_triangular(middle, gap, upper=False).square().sum(dim=(-2, -1))
-    own = 0.5 * (_log_det(p.scale_tril) + _log_det(q.scale_tril))
-    bhattacharyya: torch.Tensor = distance / 8 + 0.5 * (_log_det(middle) - own)
-    return bhattacharyya
-
-
-def _log_det(chol: torch.Tensor) -> torch.Tensor:
-    return 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-
-
-def full_js(
-    p: torch.distributions.MultivariateNormal,
-    q: torch.distributions.MultivariateNormal,
-    from_p: torch.Tensor,
-    from_q: torch.Tensor,
-) -> torch.Tensor:
-    """Return a Monte Carlo estimate (classes,) of the JS divergence of Gaussians p and q.
-
-    `from_p` and `from_q` (classes, n, D) are the samples that p and q were fitted to.
-    """
-    left = _log_ratio(q, p, from_p)
-    right = _log_ratio(p, q, from_q)
-    return math.log(2) - 0.5 * (F.softplus(left).mean(dim=1) + F.softplus(right).mean(dim=1))
-
-
-def _log_ratio(
-    top: torch.distributions.MultivariateNormal,
-    bottom: torch.distributions.MultivariateNormal,
-    samples: torch.Tensor,
-) -> torch.Tensor:
-    """Return log top(x)/bottom(x) (classes, n) at samples (classes, n, D)."""
-    points = samples.transpose(0, 1)
-    difference: torch.Tensor = top.log_prob(points) - bottom.log_prob(points)  # type: ignore[no-untyped-call]
-    return difference.T
-
-
-def exact_emd(generated: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """Return the earth mover's distance, a scalar, between samples (n, D) and (m, D).
-
-    The transport plan is optimal for Euclidean cost (POT's network simplex, cubic in n).
-    """
-    import ot
-
-    cost = torch.cdist(generated, real, compute_mode="donot_use_mm_for_euclid_dist")
-    plan = ot.emd([], [], cost.detach().double().cpu().numpy())
-    weights = torch.as_tensor(plan, dtype=cost.dtype, device=cost.device)
-    return (weights * cost).sum()
+    return full_divergence(generated, real, loss, ridge).mean()

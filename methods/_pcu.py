@@ -1,4 +1,4 @@
-"""LDC's calibration unit (PCU): mapping, Gaussian sampler, recurrent calibration, training."""
+"""LDC's calibration unit (PCU): mapping, Gaussian noise, recurrent calibration."""
 
 from __future__ import annotations
 
@@ -13,19 +13,11 @@ from torch import nn
 
 from fscil_bench.method import batches
 
-from ._matching import Directions, Loss, matching_loss, random_directions
-
 LOG_FACTOR_LIMIT = 4.0
 """The mapping scales an entry by at most e⁴, also for means unlike any it was trained on."""
 
-CHUNK_BYTES = 64 * 2**20
-"""Memory that one evaluation of the unit may take for its intermediate results."""
-
 BLOCK_ENTRIES = 2**16
 """Entries of hidden channels computed at once on a CPU, so that they stay in its cache."""
-
-CACHE_BYTES = 1024 * 2**20
-"""Memory that a sampler may take to keep the factors of all classes."""
 
 
 @dataclass(frozen=True)
@@ -180,155 +172,10 @@ class CalibrationUnit(nn.Module):
 
         Args:
             means: w_i (classes, D).
-            factors: A_i (classes, D, D).
-            noise: standard normal z (classes, n, D); x̃ = w_i + zA_i.
+            factors: A_i (classes, rank, D).
+            noise: standard normal z (classes, n, rank); x̃ = w_i + zA_i.
         """
         samples = [torch.baddbmm(means[:, None], noise, factors)]
         for _ in range(self.shape.steps):
             samples.append(self.calibrate(samples[-1]))
         return samples
-
-
-class GaussianSampler:
-    """Draws calibrated features of many classes, in chunks of classes that fit in memory.
-
-    The mapping is evaluated once and the factors are kept, where they fit `CACHE_BYTES`;
-    otherwise they are computed again for every draw.
-    """
-
-    def __init__(self, unit: CalibrationUnit, means: torch.Tensor, root: torch.Tensor) -> None:
-        self.unit, self.means, self.root = unit, means, root
-        self._kept: dict[tuple[int, int], torch.Tensor] = {}
-
-    @torch.no_grad()
-    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        """Return `count` fully calibrated samples of every class, (classes, count, D)."""
-        return torch.cat([steps[-1] for steps in self._chunks(count, generator)])
-
-    @torch.no_grad()
-    def draw_steps(self, count: int, generator: torch.Generator) -> list[torch.Tensor]:
-        """Return the samples (classes, count, D) after 0, 1, …, R recurrent steps."""
-        chunks = zip(*self._chunks(count, generator), strict=True)
-        return [torch.cat(chunk) for chunk in chunks]
-
-    def _chunks(self, count: int, generator: torch.Generator) -> Iterator[list[torch.Tensor]]:
-        classes, dim = self.means.shape
-        shape = self.unit.shape
-        maps = 6 if shape.kernel == 1 else 6 + 2 * shape.hidden
-        per_class = 4 * dim * max(dim, count) * maps
-        size = max(1, CHUNK_BYTES // per_class)
-        for start in range(0, classes, size):
-            stop = min(start + size, classes)
-            means = self.means[start:stop]
-            noise = torch.randn(len(means), count, dim, generator=generator, device=means.device)
-            yield self.unit.steps(means, self._factors(start, stop), noise)
-
-    def _factors(self, start: int, stop: int) -> torch.Tensor:
-        if (start, stop) in self._kept:
-            return self._kept[start, stop]
-        factors = self.unit.factors(self.means[start:stop], self.root)
-        if self.unit.shape.mapped and 4 * self.means.numel() * self.means.shape[1] <= CACHE_BYTES:
-            self._kept[start, stop] = factors
-        return factors
-
-
-@dataclass(frozen=True)
-class UnitTraining:
-    """How a unit is trained on base classes.
-
-    Attributes:
-        loss: the matching loss L_m.
-        directions: `sliced`, or `full` for all dimensions at once.
-        steps: optimiser steps (Adam, cosine decay).
-        lr: the initial learning rate.
-        classes: base classes in a step.
-        samples: features generated for each of them.
-        shots: K of the simulated few-shot means.
-        biased: the probability that a step takes its means from K random real features.
-    """
-
-    loss: Loss
-    directions: Directions
-    steps: int
-    lr: float
-    classes: int
-    samples: int
-    shots: int
-    biased: float
-
-
-MAX_REAL = 512
-"""Real features of a class that a training step compares with, at most."""
-
-
-def train_unit(
-    unit: CalibrationUnit,
-    training: UnitTraining,
-    means: torch.Tensor,
-    root: torch.Tensor,
-    real: list[torch.Tensor],
-    generator: torch.Generator,
-    progress: Callable[[float], None],
-) -> torch.Tensor:
-    """Train θ_m and θ_r on base classes in place; return the loss of every step (steps,).
-
-    A step draws base classes, samples x̃ ~ N(w_i, Σ_i), calibrates R times and adds up L_m over
-    the steps 0 … R, against real features of the class. In a biased step w_i is the mean of K
-    random real features, as it will be for few-shot classes; the unit so learns to undo that.
-
-    Args:
-        unit: the unit, at its initialisation.
-        training: losses, sizes and rates.
-        means: class means (C, D).
-        root: the symmetric square root (D, D) of Σ⁽⁰⁾.
-        real: for each class, its real features (n_i, D); at least two each.
-        generator: what all draws come from.
-        progress: takes the fraction that is done.
-    """
-    unit.set_scales(means, root)
-    optimiser = torch.optim.Adam(unit.parameters(), lr=training.lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, training.steps))
-    losses = torch.zeros(training.steps)
-    for step in range(training.steps):
-        loss = _step_loss(unit, training, means, root, real, generator)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        schedule.step()
-        losses[step] = loss.detach()
-        progress((step + 1) / training.steps)
-    return losses
-
-
-def _step_loss(
-    unit: CalibrationUnit,
-    training: UnitTraining,
-    means: torch.Tensor,
-    root: torch.Tensor,
-    real: list[torch.Tensor],
-    generator: torch.Generator,
-) -> torch.Tensor:
-    device, dim = means.device, means.shape[1]
-    chosen = torch.randperm(len(means), generator=generator, device=device)[: training.classes]
-    targets = [real[i] for i in chosen.tolist()]
-    centres = means[chosen]
-    if float(torch.rand(1, generator=generator, device=device)) < training.biased:
-        centres = _subsets(targets, training.shots, generator).mean(dim=1)
-    noise = torch.randn(len(chosen), training.samples, dim, generator=generator, device=device)
-    samples = unit.steps(centres, unit.factors(centres, root), noise)
-    directions = None
-    if training.directions == "sliced":
-        directions = random_directions(dim, dim, generator)
-    compared = _subsets(targets, MAX_REAL, generator)
-    parts = [matching_loss(x, compared, training.loss, directions) for x in samples]
-    return torch.stack(parts).sum()
-
-
-def _subsets(classes: list[torch.Tensor], size: int, generator: torch.Generator) -> torch.Tensor:
-    """Return random features (classes, size, D), fewer where the smallest class has fewer."""
-    size = min(size, *(len(rows) for rows in classes))
-    picks = [
-        torch.randperm(len(rows), generator=generator, device=generator.device)[:size]
-        for rows in classes
-    ]
-    return torch.stack([rows[pick] for rows, pick in zip(classes, picks, strict=True)])

@@ -106,10 +106,17 @@ def update_covariance(
 
 @dataclass(frozen=True)
 class SquareRoot:
-    """The symmetric square root (D, D) of a covariance, and how many eigenvalues were raised."""
+    """The symmetric square root of a covariance, and what had to be repaired for it.
+
+    Attributes:
+        matrix: S (D, D), float64.
+        raised: how many eigenvalues were raised to the floor.
+        largest_raise: the largest raise, as a fraction of the mean eigenvalue.
+    """
 
     matrix: torch.Tensor
     raised: int
+    largest_raise: float
 
 
 def symmetric_root(matrix: torch.Tensor) -> SquareRoot:
@@ -121,10 +128,43 @@ def symmetric_root(matrix: torch.Tensor) -> SquareRoot:
     """
     double = matrix.double()
     values, vectors = torch.linalg.eigh((double + double.T) / 2)
-    floor = max(EIGENVALUE_FLOOR * float(values.mean()), TINY)
+    mean = max(float(values.mean()), TINY / EIGENVALUE_FLOOR)
+    floor = EIGENVALUE_FLOOR * mean
     raised = int((values < floor).sum())
+    largest_raise = max(0.0, floor - float(values.min())) / mean
     root = (vectors * values.clamp(min=floor).sqrt()) @ vectors.T
-    return SquareRoot(root, raised)
+    return SquareRoot(root, raised, largest_raise)
+
+
+@dataclass
+class Repairs:
+    """What had to be repaired in a run, for its notes.
+
+    Attributes:
+        eigenvalues_raised: eigenvalues raised in one covariance, at most.
+        largest_raise: the largest of these raises, as a fraction of the mean eigenvalue.
+        classes_without_covariance: classes of one sample, which have none of their own.
+    """
+
+    eigenvalues_raised: int = 0
+    largest_raise: float = 0.0
+    classes_without_covariance: int = 0
+
+    def rooted(self, root: SquareRoot) -> torch.Tensor:
+        """Record what a square root needed; return the root (D, D), float32."""
+        self.eigenvalues_raised = max(self.eigenvalues_raised, root.raised)
+        self.largest_raise = max(self.largest_raise, root.largest_raise)
+        return root.matrix.float()
+
+    def notes(self) -> dict[str, int | float | str]:
+        """Return the counts, and the size of a repair where there was one."""
+        notes: dict[str, int | float | str] = {
+            "eigenvalues_raised": self.eigenvalues_raised,
+            "classes_without_covariance": self.classes_without_covariance,
+        }
+        if self.eigenvalues_raised:
+            notes["largest_raise"] = float(f"{self.largest_raise:.2g}")
+        return notes
 
 
 def _of_class(features: torch.Tensor, labels: torch.Tensor, class_id: int) -> torch.Tensor:

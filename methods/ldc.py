@@ -2,107 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
-from pydantic import BeforeValidator, Field
 
 from fscil_bench.errors import UsageError
-from fscil_bench.method import Method, MethodContext, batches
+from fscil_bench.method import Method, MethodContext
 
-from ._matching import FULL_SAMPLES_PER_DIM, Directions, Loss
-from ._pcu import CalibrationUnit, GaussianSampler, UnitShape, UnitTraining, train_unit
-from ._statistics import (
-    class_means,
-    covariance,
-    require_finite,
-    require_non_negative,
-    symmetric_root,
-    tukey,
-    update_covariance,
-    within_class_covariance,
-)
+from ._ldc_classifier import cosine_logits, train_classifier
+from ._ldc_covariance import BorrowedCovariances, Covariances, SharedCovariance
+from ._ldc_params import UNIT_PARAMS, LdcParams
+from ._ldc_prior import MeanPrior, fit_prior, posterior_means
+from ._matching_full import Convergence
+from ._pcu import CalibrationUnit
+from ._pcu_sampler import ClassFactors, GaussianSampler, released_factors
+from ._pcu_training import BaseClasses, train_unit
+from ._space import in_space
+from ._statistics import Repairs, class_means, within_class_covariance
 
 if TYPE_CHECKING:
     import numpy as np
 
     from fscil_bench.protocol import LabelledSamples, Queries, Session
 
-NonNegativeInt = Annotated[int, Field(ge=0)]
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
-Weight = Annotated[float, Field(ge=0)]
-
 ARTIFACT_SAMPLES = 100
 """Generated features of a class that `artifacts` returns for each recurrent step."""
 
-
-@dataclass(frozen=True)
-class LdcParams:
-    """Parameters of LDC; those up to `biased_steps` shape the calibration unit.
-
-    Attributes:
-        space: where everything happens: `tukey` is x^β, for non-negative features; `raw` is x.
-        tukey_beta: β.
-        covariance: `mapped` gives each class its own Σ_i = M(w_i, Σ); `shared` gives all Σ.
-        recurrent_steps: R.
-        hidden: channels between the two convolutions of M and of f.
-        kernel: side of their kernels; feature order carries no meaning, hence 1.
-        loss: the matching loss L_m.
-        directions: `sliced` averages one-dimensional divergences over the D axes and D fresh
-            random directions; `full` compares all dimensions at once and needs
-            unit_samples >= 8·D (`emd`: any number, but it is slow).
-        statistics: whether Σ⁽⁰⁾ and the unit's targets come from the base training samples or
-            from those that the backbone was not trained on.
-        unit_steps: optimiser steps of the unit's training.
-        unit_lr: their learning rate.
-        unit_classes: base classes in a step.
-        unit_samples: samples generated for each of them.
-        simulated_shots: K of the simulated few-shot means.
-        biased_steps: fraction of steps that use simulated few-shot means.
-        update: the session's covariance: `within` is the mean of its classes' own, `pooled` that
-            of all its samples together, which includes the spread between classes.
-        means: the samplers' means: `prototype` keeps the class means (another 4·C·D bytes),
-            `snapshot` takes the classifier rows as they stand when the session starts.
-        train_rows: whether sessions train all classifier rows or only the new ones.
-        epochs: passes of a session; an epoch draws `samples_per_class` fresh samples of every
-            class seen and uses each of them once, so it has C·samples_per_class/batch_size steps.
-        lr: learning rate of plain gradient descent on unit-length classifier rows.
-        batch_size: samples of a step, balanced over classes.
-        samples_per_class: samples of a class in an epoch.
-        sampled_weight: weight of the cross-entropy on calibrated samples.
-        few_shot_weight: weight of the cross-entropy on the session's few-shot features.
-        temperature: factor on the cosines.
-    """
-
-    space: Literal["tukey", "raw"] = "tukey"
-    tukey_beta: Annotated[float, Field(gt=0, le=1)] = 0.5
-    covariance: Literal["mapped", "shared"] = "mapped"
-    recurrent_steps: NonNegativeInt = 1
-    hidden: PositiveInt = 16
-    kernel: Annotated[Literal[1, 3], BeforeValidator(int)] = 1
-    loss: Loss = "kl"
-    directions: Directions = "sliced"
-    statistics: Literal["train", "heldout"] = "train"
-    unit_steps: NonNegativeInt = 600
-    unit_lr: PositiveFloat = 0.01
-    unit_classes: PositiveInt = 8
-    unit_samples: Annotated[int, Field(ge=2)] = 64
-    simulated_shots: PositiveInt = 5
-    biased_steps: Annotated[float, Field(ge=0, le=1)] = 0.5
-    update: Literal["within", "pooled"] = "within"
-    means: Literal["prototype", "snapshot"] = "prototype"
-    train_rows: Literal["all", "new"] = "all"
-    epochs: NonNegativeInt = 100
-    lr: PositiveFloat = 0.01
-    batch_size: PositiveInt = 128
-    samples_per_class: PositiveInt = 16
-    sampled_weight: Weight = 1.0
-    few_shot_weight: Weight = 0.05
-    temperature: PositiveFloat = 16.0
+STOPPED = "emd_plans_not_optimal"
+"""Name of the count of transport plans that the unit's training used short of the optimum."""
 
 
 class Ldc(Method):
@@ -118,8 +47,9 @@ class Ldc(Method):
     old classes are not forgotten and new ones have more than K samples.
 
     **A reconstruction.** The released code is a fragment that cannot be run and that contradicts
-    the paper: no gradient reaches M, and the noise of a class has rank one. What the paper leaves
-    open is settled here; no number of this class reproduces a published one.
+    the paper: no gradient reaches M, and the noise of a class has rank one (sampler=released shows
+    the effect of the noise). What the paper leaves open is settled here; no number of this class
+    reproduces a published one.
 
     **Theory and its limits.** The paper reads the recurrence as variational inference. With
     latents z = (θ_r, X̃) and a factorised q(z), log p(X) = ELBO(q) + KL(q(z)‖p(z|X)), and the left
@@ -130,8 +60,13 @@ class Ldc(Method):
     seen, is amortised inference, for which nothing is guaranteed; nor need accuracy follow the
     KL. What can be checked is that KL(generated‖real) does not rise over the recurrent steps.
 
+    **The paper's ablation.** Baseline: sampler=none, which is class means compared by cosine, since
+    training on the shots alone (sampled_weight=0) forgets. Gaussian sampler: recurrent_steps=0.
+    Recurrent calibration: recurrent_steps=1 … 5.
+
     **Stored between sessions** (float32): classifier C·D, Σ D², the unit's parameters (some
-    hundred bytes), and with means=prototype the class means, another C·D.
+    hundred bytes), and with means=prototype the class means, another C·D. sampler=none stores the
+    classifier alone; covariance=empirical C0·D² instead of D²; new_means=posterior D + D² more.
 
     **Deviations from the paper**, and what was undefined there:
 
@@ -150,20 +85,25 @@ class Ldc(Method):
       add up, and with a learning rate that trains the classifier at all the old classes are
       lost. Rows keep the length of their class mean, which a cosine classifier does not see.
     - A session's covariance is the mean of its classes' own (K−1 degrees of freedom). Classes of
-      one shot contribute nothing: they count as having had Σ, and `notes` counts them, and the
-      eigenvalues of Σ that had to be raised to 1e-6 of their mean.
-    - Everything may happen in Tukey space. Compare with class means in the same space (epochs=0),
-      or LDC takes credit for the transform.
+      one shot contribute nothing: they count as having had Σ. `notes` counts them, and the
+      eigenvalues of Σ that had to be raised to 1e-6 of their mean, with the largest raise.
+    - Everything may happen in Tukey space. Compare with class means in the same space
+      (sampler=none), or LDC takes credit for the transform.
+
+    **Not in the paper** (off by default). new_means=posterior shrinks the shots' mean as the
+    posterior mean under N(m0, B) over class means, learnt from the base classes' (Ledoit–Wolf, less
+    sampling noise), and N(μ_i, Σ_i/K) over the mean of K shots. virtual_classes mixes base classes
+    in the unit's training.
 
     **Provenance of the defaults.** Paper: 100 epochs, lr 0.01 (of unit-length rows here), batch
-    128 (its base training's), both losses, KL. Released code: temperature 16. Free-Lunch: β 0.5.
+    128 (its base training's), both losses, KL. Released code: temperature 16. Free-Lunch: β 0.5,
+    nearest 2.
     Measurements on Tiny-ImageNet while LDC was designed and built, which looked at its test
-    images, so that
-    results there are not blind: Tukey space, R = 1, 1×1 kernels, hidden 16, 600 unit steps,
-    biased_steps 0.5, update within, statistics train. Simulated clustered post-ReLU features
-    (60 + 8×5 classes, 5 shots, D = 64, two seeds; last-session points against class means in the
-    same space): prototype means (snapshots lost 23 in Tukey and 26 in raw space at lr 0.01; at lr
-    0.001 they lost 3 and gained 2) and few_shot_weight 0.05 (gained 4 and 7, as 0 did; equal
+    images, so that results there are not blind: Tukey space, R = 1, 1×1 kernels, hidden 16, 600
+    unit steps, biased_steps 0.5, update within, statistics train. Simulated clustered post-ReLU
+    features (60 + 8×5 classes, 5 shots, D = 64, two seeds; last-session points against class means
+    in the same space): prototype means (snapshots lost 23 in Tukey and 26 in raw space at lr 0.01;
+    at lr 0.001 they lost 3 and gained 2) and few_shot_weight 0.05 (gained 4 and 7, as 0 did; equal
     weights, as printed, lost 10 in Tukey space and gained 1 in raw). For speed: 16 samples a class
     and epoch, 8 classes and 64 samples a unit step. `simulated_shots` is the usual shot count; a
     protocol with another should set it.
@@ -171,32 +111,19 @@ class Ldc(Method):
 
     name = "ldc"
     Params = LdcParams
-    pretrain_params = (
-        "space",
-        "tukey_beta",
-        "covariance",
-        "recurrent_steps",
-        "hidden",
-        "kernel",
-        "loss",
-        "directions",
-        "statistics",
-        "unit_steps",
-        "unit_lr",
-        "unit_classes",
-        "unit_samples",
-        "simulated_shots",
-        "biased_steps",
-    )
+    pretrain_params = UNIT_PARAMS
 
     params: LdcParams
 
     def __init__(self, params: LdcParams, context: MethodContext) -> None:
         super().__init__(params, context)
         self.unit = self._new_unit()
-        self.classifier = self.covariance = self.prototypes = torch.empty(0)
+        self.repairs = Repairs()
+        self.covariances = self._new_covariances(self.repairs)
+        self.classifier = self.prototypes = torch.empty(0)
+        self.prior = MeanPrior(torch.empty(0), torch.empty(0))
+        self._stopped = 0
         self._centres: torch.Tensor | None = None
-        self._repairs = {"eigenvalues_raised": 0, "classes_without_covariance": 0}
         self._losses: list[float] = []
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
@@ -204,27 +131,32 @@ class Ldc(Method):
 
         Raises:
             DataError: a feature is NaN, infinite, or negative where the space forbids it.
-            UsageError: the parameters ask for held-out samples that there are none of, or for
-                full covariances of too few samples.
+            UsageError: the parameters do not fit one another, or ask for held-out samples that
+                there are none of.
         """
-        self._check_full_form()
-        unit = self._new_unit()
+        self.params.check(self.context.feature_dim)
+        unit, convergence = self._new_unit(), Convergence()
         features = self._transformed(base.features, base.labels)
         source, labels = self._statistics_source(base)
         sizes = {c: int((labels == c).sum()) for c in base.class_ids}
         usable = [c for c in base.class_ids if sizes[c] > 1]
         if unit.shape.learnable and usable:
-            sigma, _ = within_class_covariance(source, labels, usable)
+            covariances = self._new_covariances(Repairs())
+            covariances.learn_base(source, labels, usable)
             means = class_means(features, base.labels.to(features.device), usable).float()
+            unit.set_scales(means, covariances.root())
             real = [source[labels == c] for c in usable]
-            root = symmetric_root(sigma).matrix.float()
+            classes = BaseClasses(means, real, self._noise_factors(covariances, unit, means))
             generator = self._generator_base()
-            train_unit(unit, self._training(), means, root, real, generator, progress)
-        return {name: value.detach().cpu() for name, value in unit.state_dict().items()}
+            train_unit(unit, self.params.unit_training(), classes, generator, progress, convergence)
+        tensors = {name: value.detach().cpu() for name, value in unit.state_dict().items()}
+        return tensors | ({STOPPED: torch.tensor([convergence.stopped])} if tensors else {})
 
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take the unit's parameters from `pretrain`."""
-        self.unit.load_state_dict(dict(tensors))
+        own = dict(tensors)
+        self._stopped = int(own.pop(STOPPED, torch.zeros(1)))
+        self.unit.load_state_dict(own)
 
     def learn_base(self, base: Session) -> None:
         """Set the classifier to the base classes' means and Σ⁽⁰⁾ to their mean covariance.
@@ -233,15 +165,20 @@ class Ldc(Method):
             DataError: a feature is NaN, infinite, or negative where the space forbids it.
             UsageError: held-out statistics are asked for and there are none.
         """
-        features = self._transformed(base.features, base.labels)
-        source, labels = self._statistics_source(base)
-        sigma, count = within_class_covariance(source, labels, base.class_ids)
-        self._repairs["classes_without_covariance"] += base.way - count
-        means = class_means(features, base.labels.to(features.device), base.class_ids).float()
-        self.classifier = means
-        self.prototypes = means if self.params.means == "prototype" else means[:0]
-        self.covariance = sigma.float()
-        self._distributions(means)
+        features, labels = self._labelled(base)
+        source, owners = self._statistics_source(base)
+        means = class_means(features, labels, base.class_ids).float()
+        self.classifier = self._centres = means
+        self.prototypes = means if self.params.keeps_prototypes else means[:0]
+        if self.params.keeps_covariances:
+            self.covariances.learn_base(source, owners, base.class_ids)
+        if self.params.new_means == "posterior":
+            within, _ = within_class_covariance(source, owners, base.class_ids)
+            sizes = torch.stack([(labels == c).sum() for c in base.class_ids])
+            prior = fit_prior(means, within, sizes)
+            self.prior = replace(
+                prior, mean=prior.mean.float(), covariance=prior.covariance.float()
+            )
 
     def learn_session(self, session: Session) -> None:
         """Add the new classes' means, update Σ, and train the classifier on calibrated samples.
@@ -249,22 +186,25 @@ class Ldc(Method):
         Raises:
             DataError: a feature is NaN, infinite, or negative where the space forbids it.
         """
-        features = self._transformed(session.features, session.labels)
-        labels = session.labels.to(features.device)
-        new = class_means(features, labels, session.class_ids).float()
-        self.covariance = self._updated_covariance(features, labels, session)
-        means = torch.cat([self.classifier, new])
-        centres = means
-        if self.params.means == "prototype":
+        features, labels = self._labelled(session)
+        seen = len(self.classifier)
+        if self.params.keeps_covariances:
+            self.covariances.learn_session(features, labels, session.class_ids, seen)
+        new = self._new_means(features, labels, session)
+        rows = centres = torch.cat([self.classifier, new])
+        if self.params.keeps_prototypes:
             centres = self.prototypes = torch.cat([self.prototypes, new])
-        sampler = self._distributions(centres)
-        first = len(means) - session.way
-        row_of = {c: first + i for i, c in enumerate(session.class_ids)}
-        targets = torch.tensor([row_of[int(c)] for c in labels], device=features.device)
-        generator = self._generator("session", session.index)
-        self.classifier, self._losses = train_classifier(
-            means, first, sampler, features, targets, self.params, generator
-        )
+        self._centres, self._losses = centres, []
+        self.classifier = rows
+        if self.params.sampler != "none":
+            sampler = self._sampler(centres, 0, centres)
+            targets, generator = (
+                seen + _places(labels, session),
+                self._generator("session", session.index),
+            )
+            self.classifier, self._losses = train_classifier(
+                rows, seen, sampler, features, targets, self.params, generator
+            )
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return cosines (n, classes seen) of queries and classifier rows, times the temperature.
@@ -275,19 +215,47 @@ class Ldc(Method):
         features = self._transformed(queries.features)
         return cosine_logits(features, self.classifier, self.params.temperature)
 
+    def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
+        """Return cosines (n, way) of queries and rows trained for an episode's classes alone.
+
+        As in a session, with Σ⁽⁰⁾ as it is and calibrated samples of the episode's classes only.
+
+        Raises:
+            DataError: a feature is NaN, infinite, or negative where the space forbids it.
+        """
+        features, labels = self._labelled(shots)
+        rows = means = self._new_means(features, labels, shots)
+        if self.params.sampler != "none":
+            sampler = self._sampler(means, len(self.classifier), self._known)
+            generator, targets = self._generator("episode", shots.index), _places(labels, shots)
+            rows, _ = train_classifier(means, 0, sampler, features, targets, self.params, generator)
+        return cosine_logits(self._transformed(queries.features), rows, self.params.temperature)
+
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the classifier (C, D), Σ (D, D), the unit, and the prototypes if they are kept."""
-        state = {"classifier": self.classifier, "covariance": self.covariance}
+        """Return the classifier (C, D) and what the parameters need besides.
+
+        With samples: covariances, the unit, and prototypes (C, D) if they are kept; with
+        posterior means: covariances, `prior_mean` (D,) and `prior_covariance` (D, D).
+        """
+        state = {"classifier": self.classifier}
         state |= {f"unit.{name}": value for name, value in self.unit.state_dict().items()}
-        if self.params.means == "prototype":
+        if self.params.keeps_covariances:
+            state |= self.covariances.state_dict()
+        if self.params.keeps_prototypes:
             state["prototypes"] = self.prototypes
+        if self.params.new_means == "posterior":
+            state |= {"prior_mean": self.prior.mean, "prior_covariance": self.prior.covariance}
         return {name: value.detach().cpu().clone() for name, value in state.items()}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore what `state_dict` returned."""
         tensors = {name: value.to(self.context.device) for name, value in state.items()}
-        self.classifier, self.covariance = tensors["classifier"], tensors["covariance"]
-        self.prototypes = tensors.get("prototypes", self.prototypes)
+        self.classifier = tensors["classifier"]
+        self.prototypes = tensors.get("prototypes", self.classifier[:0])
+        if self.params.keeps_covariances:
+            self.covariances.load_state_dict(tensors)
+        if self.params.new_means == "posterior":
+            self.prior = MeanPrior(tensors["prior_mean"], tensors["prior_covariance"])
         prefix = "unit."
         self.unit.load_state_dict(
             {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
@@ -306,54 +274,76 @@ class Ldc(Method):
         arrays = {"feature_power": np.array(power)}
         if self._losses:
             arrays["classifier_loss"] = np.array(self._losses, dtype=np.float32)
-        if self._centres is not None:
-            sampler = GaussianSampler(self.unit, self._centres, self._root())
+        if self._centres is not None and self.params.sampler != "none":
+            sampler = self._sampler(self._centres, 0, self._centres)
             generator = self._generator("artifacts", len(self._centres))
             for step, drawn in enumerate(sampler.draw_steps(ARTIFACT_SAMPLES, generator)):
                 arrays[f"generated_step{step}"] = drawn.cpu().numpy()
         return arrays
 
     def notes(self) -> dict[str, int | float | str]:
-        """Return how many eigenvalues of Σ were raised (most in a session), and classes without."""
-        return dict(self._repairs)
+        """Return the repairs of covariances, solver failures, and how far the prior was shrunk."""
+        notes = self.repairs.notes() if self.params.keeps_covariances else {}
+        if self.params.loss == "emd" and self.params.directions == "full":
+            notes[STOPPED] = self._stopped
+        if self.params.new_means == "posterior":
+            notes["prior_shrinkage"] = float(f"{self.prior.shrinkage:.2g}")
+        return notes
+
+    @property
+    def _known(self) -> torch.Tensor:
+        """The means (C, D) of the classes seen."""
+        return self.prototypes if self.params.keeps_prototypes else self.classifier
+
+    @torch.no_grad()
+    def _new_means(
+        self, features: torch.Tensor, labels: torch.Tensor, session: Session
+    ) -> torch.Tensor:
+        """Return the means (way, D) of a session's classes, shrunk if the parameters say so."""
+        means = class_means(features, labels, session.class_ids).float()
+        if self.params.new_means == "sample":
+            return means
+        numbers = len(self.classifier) + torch.arange(session.way, device=means.device)
+        factors = self.covariances.factors(self.unit, self._known)(means, numbers).double()
+        counts = torch.stack([(labels == c).sum() for c in session.class_ids])
+        own = factors.mT @ factors
+        return posterior_means(self.prior, means, own, counts, self.params.prior_weight).float()
+
+    def _sampler(self, means: torch.Tensor, first: int, known: torch.Tensor) -> GaussianSampler:
+        """Return the distributions of classes with these means, which are number `first` and on."""
+        numbers = first + torch.arange(len(means), device=means.device)
+        factors = self._noise_factors(self.covariances, self.unit, known)
+        rank = self.params.noise_rank(means.shape[1])
+        return GaussianSampler(self.unit, means, factors, numbers, rank)
+
+    def _noise_factors(
+        self, covariances: Covariances, unit: CalibrationUnit, known: torch.Tensor
+    ) -> ClassFactors:
+        """Return what gives a class the factor that its noise is multiplied by."""
+        factors = covariances.factors(unit, known)
+        if self.params.sampler != "released":
+            return factors
+        return lambda means, numbers: released_factors(factors(means, numbers))
+
+    def _new_covariances(self, repairs: Repairs) -> Covariances:
+        if self.params.covariance == "empirical":
+            return BorrowedCovariances(self.params.nearest, repairs)
+        return SharedCovariance(self.params.update, repairs)
 
     def _new_unit(self) -> CalibrationUnit:
-        p = self.params
-        shape = UnitShape(p.covariance == "mapped", p.recurrent_steps, p.hidden, p.kernel)
         initial = self.context.base_random.torch("unit", "initialisation")
-        return CalibrationUnit(shape, initial).to(self.context.device)
+        return CalibrationUnit(self.params.unit_shape(), initial).to(self.context.device)
 
-    def _training(self) -> UnitTraining:
-        p = self.params
-        return UnitTraining(
-            loss=p.loss,
-            directions=p.directions,
-            steps=p.unit_steps,
-            lr=p.unit_lr,
-            classes=p.unit_classes,
-            samples=p.unit_samples,
-            shots=p.simulated_shots,
-            biased=p.biased_steps,
-        )
-
-    def _check_full_form(self) -> None:
-        p, needed = self.params, FULL_SAMPLES_PER_DIM * self.context.feature_dim
-        if p.directions == "full" and p.loss != "emd" and p.unit_samples < needed:
-            raise UsageError(
-                f"ldc: directions=full fits covariances of {self.context.feature_dim} dimensions, "
-                f"which takes unit_samples >= {needed} (it is {p.unit_samples}); or use sliced"
-            )
+    def _labelled(self, session: Session) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a session's features (n, D) in the method's space, and their labels (n,)."""
+        features = self._transformed(session.features, session.labels)
+        return features, session.labels.to(features.device)
 
     def _transformed(
         self, features: torch.Tensor, labels: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return features (n, D) in the method's space, checked, float32."""
-        require_finite(features, labels)
-        features = features.to(self.context.device, torch.float32)
-        if self.params.space == "raw":
-            return features
-        require_non_negative(features, labels)
-        return tukey(features, self.params.tukey_beta)
+        p = self.params
+        return in_space(features, p.space, p.tukey_beta, self.context.device, labels)
 
     def _statistics_source(self, base: Session) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the features (n, D) and labels (n,) that Σ⁽⁰⁾ and the unit are learnt from."""
@@ -368,31 +358,6 @@ class Ldc(Method):
         labels = source.labels.to(self.context.device)
         return self._transformed(source.features, source.labels), labels
 
-    def _updated_covariance(
-        self, features: torch.Tensor, labels: torch.Tensor, session: Session
-    ) -> torch.Tensor:
-        """Return Σ⁽ᵗ⁾; classes that contribute nothing count as having had Σ⁽ᵗ⁻¹⁾."""
-        if self.params.update == "within":
-            new, count = within_class_covariance(features, labels, session.class_ids)
-        elif len(features) > 1:
-            new, count = covariance(features), session.way
-        else:
-            new, count = torch.zeros_like(self.covariance), 0
-        self._repairs["classes_without_covariance"] += session.way - count
-        earlier = len(self.classifier) + session.way - count
-        return update_covariance(self.covariance.double(), earlier, new, count).float()
-
-    def _distributions(self, centres: torch.Tensor) -> GaussianSampler:
-        """Return the distributions N(w_i, Σ_i) of all classes seen, for this session."""
-        self._centres, self._losses = centres, []
-        root = symmetric_root(self.covariance)
-        raised = max(self._repairs["eigenvalues_raised"], root.raised)
-        self._repairs["eigenvalues_raised"] = raised
-        return GaussianSampler(self.unit, centres, root.matrix.float())
-
-    def _root(self) -> torch.Tensor:
-        return symmetric_root(self.covariance).matrix.float()
-
     def _generator_base(self) -> torch.Generator:
         seed = self.context.base_random.seed("unit", "training")
         return torch.Generator(self.context.device).manual_seed(seed)
@@ -402,67 +367,7 @@ class Ldc(Method):
         return torch.Generator(self.context.device).manual_seed(seed)
 
 
-def train_classifier(
-    means: torch.Tensor,
-    first_new: int,
-    sampler: GaussianSampler,
-    shots: torch.Tensor,
-    targets: torch.Tensor,
-    params: LdcParams,
-    generator: torch.Generator,
-) -> tuple[torch.Tensor, list[float]]:
-    """Train the classifier on few-shot features and calibrated samples of all classes seen.
-
-    The incremental objective, over θ_c alone. An epoch draws `samples_per_class` fresh samples
-    of every class and passes through them once, in mini-batches that are balanced over classes.
-    """
-    p = params
-    losses: list[float] = []
-    if p.sampled_weight == 0 and p.few_shot_weight == 0:
-        return means, losses
-    norms = means.norm(dim=1, keepdim=True)
-    rows = F.normalize(means, dim=1).requires_grad_()
-    for _ in range(p.epochs):
-        pool = sampler.draw(p.samples_per_class, generator)
-        total, steps = 0.0, 0
-        for batch in balanced_batches(pool, p.batch_size, generator):
-            loss = p.sampled_weight * _cross_entropy(*batch, rows, p.temperature)
-            if p.few_shot_weight > 0:
-                loss = loss + p.few_shot_weight * _cross_entropy(
-                    shots, targets, rows, p.temperature
-                )
-            (gradient,) = torch.autograd.grad(loss, rows)
-            if p.train_rows == "new":
-                gradient[:first_new] = 0
-            with torch.no_grad():
-                rows -= p.lr * gradient
-            total, steps = total + float(loss.detach()), steps + 1
-        losses.append(total / steps)
-    return F.normalize(rows.detach(), dim=1) * norms, losses
-
-
-def _cross_entropy(
-    features: torch.Tensor, labels: torch.Tensor, rows: torch.Tensor, temperature: float
-) -> torch.Tensor:
-    return F.cross_entropy(cosine_logits(features, rows, temperature), labels)
-
-
-def balanced_batches(
-    pool: torch.Tensor, size: int, generator: torch.Generator
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield mini-batches of samples and labels from a pool (classes, count, D), each sample once.
-
-    Every class comes up once before any comes up again, in random order.
-    """
-    classes, count = pool.shape[:2]
-    device = pool.device
-    order = torch.rand(count, classes, generator=generator, device=device).argsort(dim=1)
-    labels = order.flatten()
-    rounds = torch.arange(count, device=device).repeat_interleave(classes)
-    for part in batches(len(labels), size):
-        yield pool[labels[part], rounds[part]], labels[part]
-
-
-def cosine_logits(features: torch.Tensor, rows: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Return temperature × cosine (n, C) of features (n, D) and classifier rows (C, D)."""
-    return temperature * F.normalize(features, dim=1) @ F.normalize(rows, dim=1).T
+def _places(labels: torch.Tensor, session: Session) -> torch.Tensor:
+    """Return the position (n,) of each label among the session's classes."""
+    ids = torch.tensor(session.class_ids, device=labels.device)
+    return (labels[:, None] == ids).int().argmax(dim=1)

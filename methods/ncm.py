@@ -59,7 +59,11 @@ class NCM(Method):
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return the cosine similarity (n, classes seen) to every prototype."""
-        return F.normalize(self._embed(queries.features), dim=1) @ F.normalize(self.prototypes).T
+        return self._cosines(queries, self.prototypes)
+
+    def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
+        """Return the cosine similarity (n, way) to the means of an episode's shots."""
+        return self._cosines(queries, self._means(shots))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the prototypes (classes seen, D)."""
@@ -68,6 +72,9 @@ class NCM(Method):
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore the prototypes."""
         self.prototypes = state["prototypes"].clone()
+
+    def _cosines(self, queries: Queries, prototypes: torch.Tensor) -> torch.Tensor:
+        return F.normalize(self._embed(queries.features), dim=1) @ F.normalize(prototypes).T
 
     def _means(self, session: Session) -> torch.Tensor:
         features = self._embed(session.features, session.labels)

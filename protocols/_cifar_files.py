@@ -14,7 +14,7 @@ from fscil_bench.errors import DataError
 
 from ._pickled_arrays import as_text
 from ._pickles import Table, as_integers, described, read_table
-from ._tar_archive import read_gzipped_tar
+from ._tar_archive import TarArchive
 
 FOLDER = "cifar-100-python"
 FILES = {
@@ -71,8 +71,19 @@ def read_files(path: Path, names: Sequence[str]) -> dict[str, Stored]:
     if path.is_dir():
         return {name: Stored(path / name, _content(path / name)) for name in names}
     members = {f"{FOLDER}/{name}": name for name in names}
-    contents = read_gzipped_tar(path, list(members), FILE_LIMIT)
-    return {members[name]: Stored(path, content, name) for name, content in contents.items()}
+    found: dict[str, Stored] = {}
+    seen: list[str] = []
+    for member, content in TarArchive(path, limit=FILE_LIMIT).files(members.__contains__):
+        seen.append(member)
+        if isinstance(content, DataError):
+            raise content
+        if content is not None:
+            found[members[member]] = Stored(path, content, member)
+    missing = [member for member, name in members.items() if name not in found]
+    if missing:
+        held = ", ".join(seen[:10]) or "nothing"
+        raise DataError(f"{path}: has no {missing[0]}; it holds {held}")
+    return found
 
 
 def class_names(meta: Stored) -> tuple[str, ...]:

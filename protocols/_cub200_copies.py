@@ -11,7 +11,7 @@ from pathlib import Path
 from fscil_bench.errors import DataError
 
 from ._cub200_lists import LISTS
-from ._tar_stream import READ_LIMIT, Content, TarStream
+from ._tar_archive import READ_LIMIT, Content, TarArchive
 
 TOP = "CUB_200_2011"
 ARCHIVE = f"{TOP}.tgz"
@@ -59,10 +59,13 @@ class Copy(ABC):
 
 @dataclass(frozen=True)
 class ArchiveCopy(Copy):
-    """The archive, read as a stream; `described` and `official` are as in `TarStream`."""
+    """The archive, read from its beginning to its end.
+
+    `published` and `official` are as in `TarArchive`.
+    """
 
     path: Path
-    described: str
+    published: str
     official: bool
 
     @property
@@ -76,7 +79,7 @@ class ArchiveCopy(Copy):
         texts: dict[str, bytes] = {}
         images: set[str] = set()
         others: set[str] = set()
-        for name, content in self._stream().files(names.__contains__):
+        for name, content in self._archive().files(names.__contains__):
             if isinstance(content, DataError):
                 raise content
             if content is not None:
@@ -92,10 +95,10 @@ class ArchiveCopy(Copy):
 
     def contents(self, keys: Sequence[str]) -> Iterator[Content]:
         """Yield members in the order of `keys`, in one pass over the archive."""
-        return self._stream().in_order(keys)
+        return self._archive().in_order(keys)
 
-    def _stream(self) -> TarStream:
-        return TarStream(self.path, self.described, self.official)
+    def _archive(self) -> TarArchive:
+        return TarArchive(self.path, self.published, self.official, READ_LIMIT)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from fscil_bench.errors import DataError
 
-from ._tar_archive import list_plain_tar, refuse_size, refuse_unsafe
+from ._archive_checks import refuse_size, refuse_unsafe
+from ._tar_archive import TarArchive
 from ._zip_archive import opened, read_member
 
 FILE_LIMIT = 20_000_000
@@ -88,7 +89,7 @@ class TarTree(ImageTree):
     """The files in a tar archive that is not compressed, so that any of them is near."""
 
     def __init__(self, path: Path) -> None:
-        self._places = list_plain_tar(path)
+        self._places = TarArchive(path).places()
         super().__init__(path, list(self._places))
         self._file = path.open("rb")
 

@@ -6,156 +6,208 @@ import gzip
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
 from fscil_bench.data import file_digest
 from fscil_bench.errors import DataError
 
-from ._zip_archive import WEB_PAGE
+from ._archive_checks import is_web_page, refuse_size, refuse_unsafe
+
+READ_LIMIT = 100_000_000
+"""Bytes that are read into memory at once, unless an archive is known to need more."""
 
 SIZE_LIMIT = 1_000_000_000
 """Bytes that a member may declare, even one that is passed over."""
 
-COUNT_LIMIT = 500_000
-"""Members that an archive may have."""
+TOTAL_LIMIT = 20_000_000_000
+COUNT_LIMIT = 200_000
+HELD_LIMIT = 768 * 2**20
+"""Bytes of images held back until the ones before them have come."""
 
-BROKEN = (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, MemoryError, OSError)
-"""What tarfile and gzip raise on files that are cut short, damaged or no archive at all."""
+MALFORMED = (
+    EOFError,
+    zlib.error,
+    gzip.BadGzipFile,
+    tarfile.TarError,
+    ValueError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+)
+"""What gzip and tarfile raise on files that are cut short, damaged or no archive at all."""
+
+Content = bytes | DataError
+"""What a member holds, or why it was not read."""
 
 
-def read_gzipped_tar(path: Path, names: Sequence[str], limit: int) -> dict[str, bytes]:
-    """Return the content of some members of a gzipped archive, which is read to its end.
+@dataclass(frozen=True)
+class TarArchive:
+    """A tar archive.
 
-    Raises:
-        DataError: the file is no such archive, or cut short or damaged anywhere (its size and
-            digest are given), lacks one of `names`, or is refused for what a member declares.
+    Attributes:
+        path: the file.
+        published: size and digest that it should have, for messages about damage.
+        official: it has that digest, so that what is neither file nor folder in it is passed
+            over; in any other archive it is a reason to refuse it.
+        limit: bytes of the largest member that is read.
     """
-    contents: dict[str, bytes] = {}
-    seen: list[str] = []
 
-    def read() -> None:
-        with (
-            _BoundedGzip(path, limit) as plain,
-            tarfile.open(fileobj=plain, mode="r:", name=str(path)) as archive,
-        ):
-            for name, member in _files(path, archive):
-                seen.append(name)
-                if name in names and (file := archive.extractfile(member)):
-                    refuse_size(member.size, limit, f"{path}: {name}")
-                    contents[name] = file.read()
-            while plain.read(2**20):  # to where the checksum is
-                pass
+    path: Path
+    published: str = ""
+    official: bool = False
+    limit: int = READ_LIMIT
 
-    _explained(path, read)
-    missing = [name for name in names if name not in contents]
-    if missing:
-        raise DataError(
-            f"{path}: has no {missing[0]}; it holds {', '.join(seen[:10]) or 'nothing'}"
-        )
-    return contents
+    def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Content | None]]:
+        """Yield the name of every file of a gzipped archive, with the content of those `wanted`.
 
+        The archive is read to its end, where its checksum is.
 
-def list_plain_tar(path: Path) -> dict[str, tuple[int, int]]:
-    """Return where the files of a tar archive that is not compressed begin, and their lengths.
+        Raises:
+            DataError: it is cut short, damaged or no archive at all (size and digest are given),
+                or refused for what a member declares.
+        """
+        with self._opened(gzip.open) as (archive, plain):
+            for name, member in self._members(archive):
+                yield name, self._content(archive, member) if wanted(name) else None
+            _drain(plain)
 
-    Raises:
-        DataError: the file is no such archive, is cut short or damaged, or is refused for what a
-            member declares.
-    """
-    found: dict[str, tuple[int, int]] = {}
+    def in_order(self, names: Sequence[str]) -> Iterator[Content]:
+        """Yield the contents of `names` in this order, whatever order a gzipped archive has.
 
-    def read() -> None:
-        with tarfile.open(path, "r:") as archive:
-            for name, member in _files(path, archive):
-                found[name] = (member.offset_data, member.size)
-            end = archive.offset
-        with path.open("rb") as file:
-            file.seek(end)
-            if file.read(512) != bytes(512):  # `tarfile` takes any end for the end
+        Contents that come too early are held in memory until their turn.
+
+        Raises:
+            DataError: as `files`, or the order differs so much that too much would be held.
+        """
+        missing, held, size, position = set(names), dict[str, Content](), 0, 0
+        for name, content in self.files(missing.__contains__):
+            if content is None:
+                continue
+            missing.discard(name)
+            held[name] = content
+            size += _length(content)
+            while position < len(names) and names[position] in held:
+                ready = held.pop(names[position])
+                size -= _length(ready)
+                position += 1
+                yield ready
+            if position == len(names):
+                return
+            if size > HELD_LIMIT:
+                raise DataError(
+                    f"{self.path}: its images lie in an order that would need more than "
+                    f"{HELD_LIMIT >> 20} MiB of memory; unpack it and name the folder instead"
+                )
+        for name in names[position:]:
+            yield held.pop(name, DataError(f"{self.path}: {name}: not in the archive"))
+
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Return where the files of an archive that is not compressed begin, and their lengths.
+
+        Raises:
+            DataError: as `files`.
+        """
+        with self._opened(lambda path: path.open("rb")) as (archive, plain):
+            found = {
+                name: (member.offset_data, member.size) for name, member in self._members(archive)
+            }
+            plain.seek(archive.offset)
+            if plain.read(512) != bytes(512):  # `tarfile` takes any end for the end
                 raise EOFError("it ends before its end mark")
+        return found
 
-    _explained(path, read)
-    return found
+    @contextmanager
+    def _opened(self, opener: Callable[[Path], Any]) -> Iterator[tuple[tarfile.TarFile, IO[bytes]]]:
+        """Open the archive with the bytes it is made of, and explain what goes wrong with it."""
+        try:
+            with opener(self.path) as plain:
+                bounded: Any = _Bounded(plain, self)
+                with tarfile.open(fileobj=bounded, mode="r:") as archive:
+                    yield archive, plain
+        except MALFORMED as error:
+            raise DataError(f"{self.path}: {self._what_it_is(error)}; fetch it again") from error
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
 
+    def _members(self, archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
+        """Yield the files by name, once each is known to be harmless."""
+        count = 0
+        while (member := archive.next()) is not None:
+            archive.members = []  # type: ignore[attr-defined]  # it keeps every header
+            count += 1
+            self._check(member, count)
+            if member.isreg():
+                yield str(PurePosixPath(member.name)), member
 
-def refuse_unsafe(name: str, where: str) -> None:
-    """Refuse the name of a member that leads out of the archive's own folder.
-
-    Raises:
-        DataError: the name is absolute or climbs with `..`.
-    """
-    parts = PurePosixPath(name.replace("\\", "/")).parts
-    if ".." in parts or parts[:1] == ("/",) or PureWindowsPath(name).drive:
-        raise DataError(f"{where}: refused, the name leads out of the archive; do not unpack it")
-
-
-def refuse_size(size: int, limit: int, where: str) -> None:
-    """Refuse a file that declares more bytes than it can need.
-
-    Raises:
-        DataError: `size` is above `limit`.
-    """
-    if not 0 <= size <= limit:
-        raise DataError(
-            f"{where}: refused, its declared size of {size} bytes is absurd (at most {limit})"
-        )
-
-
-def refuse_web_page(path: Path) -> None:
-    """Refuse a page that a browser or a server saved under an archive's name.
-
-    Raises:
-        DataError: the file begins as web pages do.
-    """
-    if _is_web_page(path):
-        raise DataError(f"{path}: {_what_it_is(path)}; fetch it again")
-
-
-class _BoundedGzip(gzip.GzipFile):
-    """Refuses to read absurdly much at once: `tarfile` reads some headers whole, however long."""
-
-    def __init__(self, path: Path, limit: int) -> None:
-        super().__init__(path)
-        self._limit = limit
-
-    def read(self, size: int | None = -1) -> bytes:
-        refuse_size(-1 if size is None else size, self._limit, f"{self.name}: a header")
-        return super().read(size)
-
-
-def _files(path: Path, archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
-    """Yield what is no folder, by name, once it is known to be harmless."""
-    for count, member in enumerate(archive, start=1):
-        where = f"{path}: {member.name}"
-        refuse_unsafe(member.name, where)
-        refuse_size(member.size, SIZE_LIMIT, where)
+    def _check(self, member: tarfile.TarInfo, count: int) -> None:
+        where, problem = f"{self.path}: {member.name}", None
         if count > COUNT_LIMIT:
-            raise DataError(f"{where}: refused, the archive has more than {COUNT_LIMIT} members")
-        if member.isdir():
-            continue
-        if not member.isreg() or member.sparse is not None:
-            raise DataError(f"{where}: refused, it is no plain file but a link, device or the like")
-        yield member.name.removeprefix("./"), member
+            problem = f"the archive has more than {COUNT_LIMIT} members"
+        elif not 0 <= member.size <= SIZE_LIMIT:
+            problem = f"its declared size of {member.size} bytes is absurd"
+        elif member.offset_data + member.size > TOTAL_LIMIT:
+            problem = f"the archive unpacks to more than {TOTAL_LIMIT} bytes"
+        elif not self.official:
+            refuse_unsafe(member.name, where)
+            problem = _unusual(member)
+        if problem is not None:
+            raise DataError(f"{where}: refused, {problem}; fetch the archive from its publisher")
+
+    def _content(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> Content:
+        try:
+            refuse_size(member.size, self.limit, f"{self.path}: {member.name}")
+        except DataError as error:
+            return error
+        file = archive.extractfile(member)
+        content = file.read() if file is not None else b""
+        if len(content) != member.size:
+            raise EOFError(f"{member.name} ends early")
+        return content
+
+    def _what_it_is(self, error: BaseException) -> str:
+        size = self.path.stat().st_size
+        if size == 0:
+            return "an empty file"
+        if is_web_page(self.path):
+            return f"not an archive, but a web page ({size} bytes)"
+        md5 = file_digest(self.path, "md5")
+        whole = f", {self.published}" if self.published else ""
+        return f"no whole tar archive ({error}): it has {size} bytes and MD5 {md5}{whole}"
 
 
-def _explained(path: Path, read: Callable[[], None]) -> None:
-    try:
-        read()
-    except BROKEN as error:
-        if not path.is_file():
-            raise DataError(f"{path}: cannot be read: {error}") from error
-        raise DataError(f"{path}: {_what_it_is(path)}: {error}; fetch it again") from error
+class _Bounded:
+    """Passes reads on to a file, unless one asks for more than could be honest.
+
+    Extended headers are read whole by `tarfile`, however long they say they are.
+    """
+
+    def __init__(self, file: IO[bytes], archive: TarArchive) -> None:
+        self._file, self._archive = file, archive
+        self.name, self.seek, self.tell = str(archive.path), file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        refuse_size(size, self._archive.limit, f"{self.name}: a header")
+        return self._file.read(size)
 
 
-def _what_it_is(path: Path) -> str:
-    size = path.stat().st_size
-    if size == 0:
-        return "an empty file"
-    if _is_web_page(path):
-        return f"not an archive, but a web page ({size} bytes)"
-    return f"no whole tar archive ({size} bytes, MD5 {file_digest(path, 'md5')})"
+def _drain(plain: IO[bytes]) -> None:
+    """Read what follows the last member, so that the checksum at the end is compared."""
+    for _ in range(1000):
+        if not plain.read(2**20):
+            return
 
 
-def _is_web_page(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(1024).lstrip().lower().startswith(WEB_PAGE)
+def _unusual(member: tarfile.TarInfo) -> str | None:
+    """Say what a member is that is neither a plain file nor a folder, or return None."""
+    if member.issym() or member.islnk():
+        return f"it is a link (to {member.linkname!r})"
+    if not (member.isreg() or member.isdir()) or member.sparse is not None:
+        return "it is no plain file but a device or the like"
+    return None
+
+
+def _length(content: Content) -> int:
+    return len(content) if isinstance(content, bytes) else 0

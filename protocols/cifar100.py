@@ -23,8 +23,8 @@ from fscil_bench.data import (
 )
 from fscil_bench.errors import DataError
 
+from ._archive_checks import refuse_web_page
 from ._cifar_files import FILES, FOLDER, Stored, class_names, half, read_files
-from ._tar_archive import refuse_web_page
 
 ARCHIVE = f"{FOLDER}.tar.gz"
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"

@@ -68,8 +68,9 @@ class Cub200(DatasetReader):
         looked = ", ".join(map(_described, roots)) or "no folder at all"
         raise DataError(
             older
-            or f"neither {ARCHIVE} nor a folder {TOP} was found; looked in {looked}. Fetch the "
-            f"archive from {ADDRESSES[0]}, and name the folder it lies in: --data-root DIR"
+            or f"neither {ARCHIVE} nor a folder {TOP} was found; looked in {looked}. "
+            f"`fscil-bench data get {self.name}` fetches it; or fetch it from {ADDRESSES[0]} and "
+            "name the folder it lies in: --data-root DIR"
         )
 
     def index(self, source: Source, request: ReadRequest) -> DatasetIndex:
@@ -137,10 +138,8 @@ def _copy(source: Source) -> Copy:
         raise DataError(f"the source of CUB-200-2011 must be {ARCHIVE} or a folder {TOP}")
     if source.path.is_dir():
         return FolderCopy(source.path)
-    size = source.path.stat().st_size
-    official = f"the published archive has {SIZE} bytes and md5:{MD5}"
-    described = f"it has {size} bytes and {source.digest}, {official}"
-    return ArchiveCopy(source.path, described, source.unofficial is None)
+    published = f"the published archive {SIZE} bytes and {MD5}"
+    return ArchiveCopy(source.path, published, source.unofficial is None)
 
 
 def _uncommon(copy: FolderCopy) -> str | None:

@@ -61,6 +61,7 @@ class FolderReader(DatasetReader):
 
     name = "folder"
     advice = 'name your folder or CSV in the protocol: data = "path/to/images"'
+    reads_any = True
 
     def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
         """Return the first of `roots`, which is the protocol's own `data` where it has any.

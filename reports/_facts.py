@@ -2,58 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from fscil_bench.protocol import Recipe
 from fscil_bench.registry import Registry
+from fscil_bench.spec import RunSpec
 
 from ._labels import changed_params, differing_settings, named_values
 from ._rows import Row, axes_text
 
 
 def note_lines(rows: Sequence[Row], registry: Registry) -> list[str]:
-    """Return the lines under a table: what all rows share, then what each has of its own."""
-    facts = [row_facts(row, registry) for row in rows]
+    """Return the lines under a table of runs, with what was left out of it."""
+    lines = fact_lines([(row.label, row_facts(row, registry)) for row in rows])
+    return lines + unequal_lines([row.spec for row in rows]) + left_out_lines(rows)
+
+
+def fact_lines(rows: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
+    """Return what all rows share, then what each has of its own; `rows` are labels and facts."""
+    facts = [each for _, each in rows]
     names = list(dict.fromkeys(name for each in facts for name in each))
     shared = [name for name in names if len({each.get(name) for each in facts}) == 1]
     lines = ["All rows: " + _sentence({name: facts[0][name] for name in shared})] if shared else []
-    for row, each in zip(rows, facts, strict=True):
+    for label, each in rows:
         own = {name: text for name, text in each.items() if name not in shared}
         if own:
-            lines.append(f"{row.label}: " + _sentence(own))
-    unequal = differing_settings([row.spec for row in rows])
-    if unequal:
-        listed = "; ".join(f"{name} ({' / '.join(values)})" for name, values in unequal.items())
-        lines.append(f"Not all rows are on equal terms; they differ in {listed}.")
-    return lines + left_out_lines(rows)
+            lines.append(f"{label}: " + _sentence(own))
+    return lines
 
 
-def row_facts(row: Row, registry: Registry) -> dict[str, str]:
-    """Return what a table states of a row: phrases by name, in the order of showing."""
-    spec, records = row.spec, [run.record for run in row.runs]
+def unequal_lines(specs: Sequence[RunSpec]) -> list[str]:
+    """Say in what rows of these specifications are not on equal terms, if they are not."""
+    unequal = differing_settings(specs)
+    if not unequal:
+        return []
+    listed = "; ".join(f"{name} ({' / '.join(values)})" for name, values in unequal.items())
+    return [f"Not all rows are on equal terms; they differ in {listed}."]
+
+
+def training_facts(spec: RunSpec, registry: Registry) -> dict[str, str]:
+    """Return how a specification's network is trained: phrases by name, in order of showing."""
     protocol, representation = spec.protocol, spec.representation
     changed = named_values(
         changed_params(registry, "representation", representation.name, representation.params)
     )
-    flags = sorted({flag for record in records for flag in record.flags})
-    facts = {
+    return {
         "backbone": f"backbone {representation.backbone}",
         "pre-training": f"pre-training {representation.pretraining}",
         "representation": f"representation {', '.join([representation.name, *changed])}",
         "epochs": f"{protocol.recipe.epochs} epochs",
         "checkpoint": f"checkpoint: {checkpoint_rule(protocol.recipe)}",
         "precision": f"precision {representation.precision}",
-        "train_images": f"training images a class: {_train_images(row)}",
-        "test_images": f"test images a class: {_range([r.test_images for r in records])}",
+    }
+
+
+def row_facts(row: Row, registry: Registry) -> dict[str, str]:
+    """Return what a table states of a row: phrases by name, in the order of showing."""
+    spec, records = row.spec, [run.record for run in row.runs]
+    facts = {
+        **training_facts(spec, registry),
+        **image_facts(spec, records),
         "split": f"split {spec.split}",
         "axes": axes_text(row),
-        "parameters": _parameters([r.parameters for r in records]),
-        "stored": f"{_stored_bytes([r.sessions[-1].state_bytes for r in records])} stored",
+        "parameters": parameters_text([r.parameters for r in records]),
+        "stored": f"{bytes_text([r.sessions[-1].state_bytes for r in records])} stored",
         "engine": f"engine {spec.engine}",
-        "flags": f"flags: {', '.join(flags)}" if flags else "",
-        "notes": _method_notes(row),
+        "flags": flags_text(records),
+        "notes": notes_text(records),
     }
     return {name: text for name, text in facts.items() if text}
+
+
+class Described(Protocol):
+    """What a record of runs and one of episodes both say of their data and method."""
+
+    @property
+    def train_images(self) -> tuple[int, int]:
+        """Fewest and most training images of a class."""
+
+    @property
+    def test_images(self) -> tuple[int, int]:
+        """Fewest and most test images of a class."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Words that a table must show."""
+
+    @property
+    def notes(self) -> Mapping[str, int | float | str]:
+        """What the method has to say of itself."""
+
+
+def image_facts(spec: RunSpec, records: Sequence[Described]) -> dict[str, str]:
+    """Return how many images a class the records' data have."""
+    counts, full = _range([r.train_images for r in records]), spec.protocol.train_images
+    train = counts if full is None else f"{counts} of {full} in the full data set"
+    return {
+        "train_images": f"training images a class: {train}",
+        "test_images": f"test images a class: {_range([r.test_images for r in records])}",
+    }
+
+
+def flags_text(records: Sequence[Described]) -> str:
+    """Return the flags of all records, each once."""
+    flags = sorted({flag for record in records for flag in record.flags})
+    return f"flags: {', '.join(flags)}" if flags else ""
 
 
 def left_out_lines(rows: Sequence[Row]) -> list[str]:
@@ -88,35 +142,31 @@ def human_bytes(count: int) -> str:
     return f"{size:.2f} {unit} ({count:,} bytes)"
 
 
-def _train_images(row: Row) -> str:
-    counts = _range([run.record.train_images for run in row.runs])
-    full = row.spec.protocol.train_images
-    return counts if full is None else f"{counts} of {full} in the full data set"
-
-
 def _range(pairs: Sequence[tuple[int, int]]) -> str:
     low, high = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _parameters(phrases: Sequence[str]) -> str:
+def parameters_text(phrases: Sequence[str]) -> str:
+    """Say how parameters came about."""
     known = sorted({phrase for phrase in phrases if phrase})
     return f"parameters: {' / '.join(known)}" if known else ""
 
 
-def _stored_bytes(counts: Sequence[int]) -> str:
+def bytes_text(counts: Sequence[int]) -> str:
+    """Return numbers of bytes as one phrase."""
     low, high = min(counts), max(counts)
     return human_bytes(low) if low == high else f"{human_bytes(low)} to {human_bytes(high)}"
 
 
-def _method_notes(row: Row) -> str:
-    """Return the methods' remarks on their runs, each with all its values over the row."""
+def notes_text(records: Sequence[Described]) -> str:
+    """Return the methods' remarks on their runs, each with all its values over the records."""
     values: dict[str, list[str]] = {}
-    for run in row.runs:
-        for name, value in run.record.notes.items():
+    for record in records:
+        for name, value in record.notes.items():
             values.setdefault(name, []).append(str(value))
     texts = [
-        f"{name} = {' / '.join(dict.fromkeys(each))} ({len(each)} of {_runs(len(row.runs))})"
+        f"{name} = {' / '.join(dict.fromkeys(each))} ({len(each)} of {_runs(len(records))})"
         for name, each in values.items()
     ]
     return f"the method notes {', '.join(texts)}" if texts else ""

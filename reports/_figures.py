@@ -8,19 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import seaborn
-from matplotlib import style
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from fscil_bench.metrics import Interval
 from fscil_bench.store import replaced_file, write_text
 
 from ._tables import csv_text
+
+# Loading Matplotlib takes a third of a second, and every command loads every report.
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLUMN_WIDTH = 3.3
 """Inches: one column of a two-column paper."""
@@ -66,12 +65,17 @@ class Curve:
 @contextmanager
 def figure_style() -> Iterator[None]:
     """Draw and save inside this, so that a user's own matplotlib settings change nothing."""
+    from matplotlib import style
+
     with style.context(["default", STYLE]):
         yield
 
 
 def new_figure(height: float, width: float = COLUMN_WIDTH) -> Figure:
     """Return a figure of a size in inches that belongs to no window and no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -115,6 +119,8 @@ def curve_figure(curves: Sequence[Curve], x_label: str, y_label: str) -> Figure:
 
 
 def _draw(axes: Axes, curve: Curve, index: int) -> Artist:
+    import seaborn
+
     palette = seaborn.color_palette("colorblind")
     color = palette[index % len(palette)]
     means = [interval.mean for interval in curve.intervals]

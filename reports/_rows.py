@@ -47,20 +47,18 @@ class Row:
 
 def chosen_runs(runs: Iterable[StoredRun], selection: Selection) -> list[StoredRun]:
     """Return the runs that a selection asks for; what it leaves open is not filtered."""
+    return [run for run in runs if asked_for(run.spec, selection)]
 
-    def fits(spec: RunSpec) -> bool:
-        return (
-            selection.protocol in (None, spec.protocol.name)
-            and (not selection.methods or spec.method in selection.methods)
-            and (
-                not selection.representations
-                or spec.representation.name in selection.representations
-            )
-            and (not selection.seeds or spec.seed in selection.seeds)
-            and selection.split in (None, spec.split)
-        )
 
-    return [run for run in runs if fits(run.spec)]
+def asked_for(spec: RunSpec, selection: Selection) -> bool:
+    """Return whether a selection asks for runs of a specification."""
+    return (
+        selection.protocol in (None, spec.protocol.name)
+        and (not selection.methods or spec.method in selection.methods)
+        and (not selection.representations or spec.representation.name in selection.representations)
+        and (not selection.seeds or spec.seed in selection.seeds)
+        and selection.split in (None, spec.split)
+    )
 
 
 def group_rows(runs: Iterable[StoredRun], registry: Registry) -> list[Row]:

@@ -17,13 +17,13 @@ from fscil_bench.metrics import Interval
 class Column:
     """A column of numbers: `key` names it in CSV, `heading` in print, under a `group` or none.
 
-    `best` says which end is the good one.
+    `best` says which end is the good one, if one is.
     """
 
     key: str
     heading: str
     group: str = ""
-    best: Literal["highest", "lowest"] = "highest"
+    best: Literal["highest", "lowest", "none"] = "highest"
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ def best_cells(columns: Sequence[Column], rows: Sequence[TableRow]) -> set[tuple
     """
     best: set[tuple[int, str]] = set()
     for column in columns if len(rows) > 1 else ():
+        if column.best == "none":
+            continue
         sign = 1 if column.best == "highest" else -1
         means = {i: sign * round(row.cell(column).mean, 2) for i, row in enumerate(rows)}
         finite = [mean for mean in means.values() if not math.isnan(mean)]

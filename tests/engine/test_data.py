@@ -60,6 +60,21 @@ def test_a_broken_image_is_named_by_its_path(content: bytes, reason: str) -> Non
         decode_rgb(content, "folder/broken.jpg")
 
 
+@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1), (2, 101)])
+def test_an_absurdly_long_image_is_refused_before_it_is_resized(size: tuple[int, int]) -> None:
+    content = encoded(Image.new("RGB", size))
+    with pytest.raises(DataError) as caught:
+        decode_rgb(content, "folder/long.png")
+    assert str(caught.value).startswith(f"folder/long.png: refused, {size[0]}×{size[1]} pixels")
+    with pytest.raises(DataError, match="at most 50 times"):
+        prepare(Image.new("RGB", size), spec(224, 256))
+
+
+def test_a_long_image_within_reason_is_taken() -> None:
+    image = decode_rgb(encoded(Image.new("RGB", (500, 10))), "panorama.png")
+    assert prepare(image, spec(8, 10)).shape == (10, 500, 3)
+
+
 def test_the_central_square_of_the_resized_image_is_cut_out() -> None:
     pixels = np.zeros((10, 20, 3), np.uint8)
     pixels[:, 5:15] = 255

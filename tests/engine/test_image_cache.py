@@ -195,7 +195,7 @@ def test_broken_images_are_all_listed(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load(tmp_path, broken(Reader(), "a1", "t0"))
     assert str(caught.value) == (
-        "data set 'noise': 2 images cannot be decoded (--skip-broken leaves them out and records "
+        "data set 'noise': 2 images cannot be used (--skip-broken leaves them out and records "
         "how many):\n"
         "  folder/a1.jpg: the image file is empty\n"
         "  folder/t0.jpg: the image file is empty"

@@ -22,9 +22,10 @@ def test_every_package_is_listed_and_nothing_else() -> None:
     assert SETTINGS["package-dir"] == expected
 
 
-def test_data_files_of_the_protocols_are_packaged() -> None:
-    patterns = SETTINGS["package-data"]["fscil_bench.protocols"]
-    for file in (ROOT / "protocols").iterdir():
+@pytest.mark.parametrize("folder", ["protocols", "reports"])
+def test_data_files_of_plugin_folders_are_packaged(folder: str) -> None:
+    patterns = SETTINGS["package-data"][f"fscil_bench.{folder}"]
+    for file in (ROOT / folder).iterdir():
         if file.is_file() and file.suffix != ".py":
             assert any(file.match(pattern) for pattern in patterns), file.name
 

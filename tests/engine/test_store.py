@@ -11,6 +11,7 @@ import pytest
 
 import fscil_bench.store
 from fscil_bench.errors import StoreError
+from fscil_bench.spec import digest_of
 from fscil_bench.store import (
     SCHEMA_VERSION,
     Store,
@@ -190,6 +191,20 @@ def test_a_run_in_the_folder_of_another_is_refused(stored: StoredRun) -> None:
 
     with pytest.raises(StoreError, match="0" * 16):
         read_run(other)
+
+
+def test_a_run_of_a_version_that_knew_fewer_fields_is_read(stored: StoredRun) -> None:
+    path = stored.folder / "run.json"
+    data = json.loads(path.read_text())
+    del data["spec"]["protocol"]["test_from_train"]
+    data["key"] = digest_of(data["spec"])
+    older = stored.folder.rename(stored.folder.with_name(data["key"]))
+    (older / "run.json").write_text(json.dumps(data))
+    assert read_run(older).accuracies == StoredRun(stored.record, older).accuracies
+    data["spec"]["seed"] = 7
+    (older / "run.json").write_text(json.dumps(data))
+    with pytest.raises(StoreError, match="does not belong to its folder's key"):
+        read_run(older)
 
 
 @pytest.mark.parametrize("keep", [0, 100])

@@ -10,7 +10,11 @@ import torch
 
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.method import MethodContext
-from fscil_bench.methods.ldc import Ldc, LdcParams, balanced_batches, cosine_logits
+from fscil_bench.methods import _matching_full as matching_full
+from fscil_bench.methods._ldc_classifier import cosine_logits
+from fscil_bench.methods._ldc_params import LdcParams
+from fscil_bench.methods._statistics import symmetric_root
+from fscil_bench.methods.ldc import Ldc
 from fscil_bench.params import parse_params
 from fscil_bench.protocol import Queries, Session
 from fscil_bench.seeding import Randomness
@@ -90,6 +94,10 @@ def _means_only(power: float, sessions: int = 2) -> torch.Tensor:
     return cosine_logits(_queries().features.pow(power), torch.stack(means), 16)
 
 
+def _sigma(method: Ldc) -> torch.Tensor:
+    return method.state_dict()["covariance"]
+
+
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"space": "raw"},
@@ -97,6 +105,15 @@ VARIANTS: list[dict[str, Any]] = [
     {"recurrent_steps": 0},
     {"recurrent_steps": 3},
     {"covariance": "shared", "recurrent_steps": 0},
+    {"sampler": "none"},
+    {"sampler": "released"},
+    {"covariance": "empirical"},
+    {"covariance": "empirical", "sampler": "released"},
+    {"new_means": "posterior"},
+    {"new_means": "posterior", "prior_weight": 0.3},
+    {"new_means": "posterior", "covariance": "empirical", "recurrent_steps": 0},
+    {"new_means": "posterior", "sampler": "none"},
+    {"virtual_classes": 0.5},
     {"kernel": 3},
     {"loss": "js"},
     {"loss": "hellinger"},
@@ -133,7 +150,9 @@ def test_every_choice_changes_the_result(overrides: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("space", "power"), [("raw", 1.0), ("tukey", 0.5)])
 @pytest.mark.parametrize(
-    "off", [{"epochs": 0}, {"sampled_weight": 0, "few_shot_weight": 0}], ids=str
+    "off",
+    [{"sampler": "none"}, {"epochs": 0}, {"sampled_weight": 0, "few_shot_weight": 0}],
+    ids=str,
 )
 def test_without_training_it_is_class_means(space: str, power: float, off: dict[str, Any]) -> None:
     scores = _learnt({"space": space} | off).scores(_queries())
@@ -149,16 +168,16 @@ def test_covariance_is_the_mean_over_all_classes_seen() -> None:
         session = _session(index)
         rows = [session.features[session.labels == c].double() for c in session.class_ids]
         each += [np.cov(x.numpy().T) for x in rows]
-    assert np.allclose(method.covariance, np.mean(each, axis=0), atol=1e-5)
+    assert np.allclose(_sigma(method), np.mean(each, axis=0), atol=1e-5)
 
 
 def test_pooled_update_includes_the_spread_between_classes() -> None:
     method = _started({"space": "raw", "update": "pooled"})
-    before = method.covariance.double()
+    before = _sigma(method).double()
     method.learn_session(_session(1))
     pooled = torch.cov(_session(1).features.double().T)
     expected = before * BASE / (BASE + WAY) + pooled * WAY / (BASE + WAY)
-    assert np.allclose(method.covariance, expected, atol=1e-5)
+    assert np.allclose(_sigma(method), expected, atol=1e-5)
 
 
 def test_heldout_statistics_come_from_the_held_out_samples() -> None:
@@ -166,21 +185,27 @@ def test_heldout_statistics_come_from_the_held_out_samples() -> None:
     held = _session(0).heldout
     assert held is not None
     each = [np.cov(held.features[held.labels == c].double().numpy().T) for c in range(BASE)]
-    assert np.allclose(method.covariance, np.mean(each, axis=0), atol=1e-5)
+    assert np.allclose(_sigma(method), np.mean(each, axis=0), atol=1e-5)
 
 
-@pytest.mark.parametrize("overrides", VARIANTS[:6], ids=str)
+@pytest.mark.parametrize("overrides", VARIANTS, ids=str)
 @pytest.mark.parametrize("means", ["snapshot", "prototype"])
 def test_stored_bytes(overrides: dict[str, Any], means: str) -> None:
-    method = _learnt(overrides | {"means": means})
-    p, classes = method.params, BASE + 2 * WAY
-    unit = 2 if method.unit.shape.learnable else 0
-    if p.covariance == "mapped":
-        unit += (2 + 1 + 1) * p.hidden + 1
-    if p.recurrent_steps:
-        unit += (1 + 1 + 1) * p.hidden + 1
-    rows = classes * (2 if means == "prototype" else 1)
-    assert method.state_bytes() == 4 * (rows * DIM + DIM**2 + unit)
+    method = _learnt({"means": means} | overrides)
+    p, rows = method.params, BASE + 2 * WAY
+    sampled = p.sampler != "none"
+    values = rows * DIM * (2 if sampled and p.means == "prototype" else 1)
+    if sampled or p.new_means == "posterior":
+        values += DIM**2 * (BASE if p.covariance == "empirical" else 1)
+    if p.new_means == "posterior":
+        values += DIM + DIM**2
+    if sampled and p.covariance == "mapped":
+        values += (2 * p.kernel**2 + 1 + p.kernel**2) * p.hidden + 1
+    if sampled and p.recurrent_steps:
+        values += (p.kernel + 1 + p.kernel) * p.hidden + 1
+    if sampled and (p.recurrent_steps or p.covariance == "mapped"):
+        values += 2
+    assert method.state_bytes() == 4 * values
 
 
 def test_only_new_rows_move_where_old_ones_are_frozen() -> None:
@@ -217,6 +242,9 @@ def test_pretrain_params_are_all_that_shape_the_unit() -> None:
     reference = _method().pretrain(_session(0), lambda _: None)
     others = {
         "update": "pooled",
+        "nearest": 3,
+        "new_means": "posterior",
+        "prior_weight": 2.0,
         "means": "snapshot",
         "train_rows": "new",
         "epochs": 7,
@@ -233,10 +261,12 @@ def test_pretrain_params_are_all_that_shape_the_unit() -> None:
     assert all(torch.equal(reference[name], unit[name]) for name in reference)
 
 
-def test_unit_is_not_trained_where_there_is_none() -> None:
+@pytest.mark.parametrize(
+    "overrides", [{"covariance": "shared", "recurrent_steps": 0}, {"sampler": "none"}], ids=str
+)
+def test_unit_is_not_trained_where_there_is_none(overrides: dict[str, Any]) -> None:
     done: list[float] = []
-    method = _method({"covariance": "shared", "recurrent_steps": 0})
-    assert method.pretrain(_session(0), done.append) == {}
+    assert _method(overrides).pretrain(_session(0), done.append) == {}
     assert done == []
 
 
@@ -248,42 +278,72 @@ def test_same_seed_same_result_and_another_seed_another() -> None:
 
 def test_one_shot_contributes_no_covariance_and_is_noted() -> None:
     method = _started()
-    before = method.covariance.clone()
+    before = _sigma(method).clone()
     method.learn_session(_session(1, shot=1))
-    assert torch.equal(method.covariance, before)
+    assert torch.equal(_sigma(method), before)
     assert method.notes()["classes_without_covariance"] == WAY
     assert torch.isfinite(method.scores(_queries())).all()
 
 
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"covariance": "shared"},
+    {"covariance": "empirical"},
+    {"sampler": "released"},
+    {"new_means": "posterior"},
+]
+
+
+def _survives(method: Ldc, *sessions: Session) -> None:
+    method.load_pretrained(method.pretrain(sessions[0], lambda _: None))
+    method.learn_base(sessions[0])
+    for session in sessions[1:]:
+        method.learn_session(session)
+    assert torch.isfinite(method.scores(_queries())).all()
+    assert torch.isfinite(method.episode_scores(sessions[1], _queries())).all()
+    assert all(np.isfinite(array).all() for array in method.artifacts().values())
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("value", [0.0, 1.0])
 @pytest.mark.parametrize("space", ["raw", "tukey"])
-def test_constant_features_are_repaired_and_noted(value: float, space: str) -> None:
+def test_constant_features_are_repaired_and_noted(
+    value: float, space: str, form: dict[str, Any]
+) -> None:
     def constant(index: int) -> Session:
         session = _session(index)
         return replace(session, views={"plain": torch.full_like(session.features, value)})
 
-    method = _method({"space": space})
-    method.load_pretrained(method.pretrain(constant(0), lambda _: None))
-    method.learn_base(constant(0))
-    method.learn_session(constant(1))
+    method = _method({"space": space} | form)
+    _survives(method, constant(0), constant(1))
     assert method.notes()["eigenvalues_raised"] == DIM
-    assert torch.isfinite(method.scores(_queries())).all()
-    assert all(np.isfinite(array).all() for array in method.artifacts().values())
+    assert method.notes()["largest_raise"] == 1e-6
 
 
-def test_more_dimensions_than_samples_are_repaired_and_noted() -> None:
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_more_dimensions_than_samples_are_repaired_and_noted(form: dict[str, Any]) -> None:
     def few(index: int) -> Session:
         session = _session(index, shot=2)
         keep = torch.cat([(session.labels == c).nonzero()[:2, 0] for c in session.class_ids])
         views = {"plain": session.features[keep]}
         return replace(session, labels=session.labels[keep], views=views)
 
-    method = _method({"space": "raw"})
-    method.load_pretrained(method.pretrain(few(0), lambda _: None))
-    method.learn_base(few(0))
-    method.learn_session(few(1))
-    assert method.notes()["eigenvalues_raised"] == DIM - BASE
-    assert torch.isfinite(method.scores(_queries())).all()
+    method = _method({"space": "raw"} | form)
+    _survives(method, few(0), few(1))
+    own = method.params.covariance == "empirical"
+    assert method.notes()["eigenvalues_raised"] == DIM - (1 if own else BASE)
+    assert 0.9e-6 < method.notes()["largest_raise"] < 2e-6
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_base_classes_of_one_sample_have_no_covariance_and_are_noted(form: dict[str, Any]) -> None:
+    session = _session(0)
+    keep = torch.cat([(session.labels == c).nonzero()[:1, 0] for c in session.class_ids])
+    views = {"plain": session.features[keep]}
+    single = replace(session, labels=session.labels[keep], views=views)
+    method = _method(form)
+    _survives(method, single, _session(1))
+    assert method.notes()["classes_without_covariance"] == BASE
 
 
 def test_features_that_are_no_numbers_are_refused_by_class_and_row() -> None:
@@ -314,6 +374,65 @@ def test_full_covariances_of_too_few_samples_are_refused() -> None:
         _method({"directions": "full"}).pretrain(_session(0), lambda _: None)
 
 
+def test_virtual_classes_without_a_covariance_to_mix_are_refused() -> None:
+    with pytest.raises(UsageError, match="virtual_classes=0"):
+        _method({"virtual_classes": 0.5, "covariance": "empirical"}).pretrain(
+            _session(0), lambda _: None
+        )
+
+
+def test_baseline_is_class_means_whatever_the_weights_and_generates_nothing() -> None:
+    method = _learnt({"sampler": "none", "few_shot_weight": 5.0, "epochs": 50})
+    assert torch.allclose(method.scores(_queries()), _means_only(0.5), atol=1e-4)
+    assert set(method.artifacts()) == {"feature_power"}
+    assert method.notes() == {}
+
+
+def test_released_noise_puts_the_samples_of_a_class_on_a_line() -> None:
+    drawn = _learnt({"sampler": "released"}).artifacts()["generated_step0"]
+    for rows in drawn:
+        spread = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
+        assert spread[1] < 1e-4 * spread[0]
+
+
+def test_posterior_means_shrink_the_shots_by_the_mapped_covariance() -> None:
+    method = _started({"new_means": "posterior", "space": "raw", "epochs": 0})
+    base, session = _session(0), _session(1)
+    method.learn_session(session)
+    state = method.state_dict()
+    root = symmetric_root(state["covariance"]).matrix.float()
+    x, y = base.features, base.labels
+    assert torch.allclose(
+        state["prior_mean"], torch.stack([x[y == c].mean(0) for c in range(BASE)]).mean(0)
+    )
+    for row, c in enumerate(session.class_ids):
+        mean = session.features[session.labels == c].mean(dim=0)
+        factor = method.unit.factors(mean[None], root)[0].detach()
+        between, error = state["prior_covariance"], factor.T @ factor / SHOT
+        gain = between @ torch.linalg.inv(between + error)
+        expected = state["prior_mean"] + gain @ (mean - state["prior_mean"])
+        assert torch.allclose(state["classifier"][BASE + row], expected, atol=1e-4)
+        assert not torch.allclose(expected, mean, atol=1e-2)
+    assert 0 < method.notes()["prior_shrinkage"] < 1
+
+
+def test_posterior_leaves_base_classes_and_the_sample_mean_of_the_baseline_alone() -> None:
+    shrunk, plain = (_learnt({"new_means": m, "sampler": "none"}) for m in ("posterior", "sample"))
+    assert torch.equal(shrunk.classifier[:BASE], plain.classifier[:BASE])
+    assert not torch.allclose(shrunk.classifier[BASE:], plain.classifier[BASE:], atol=1e-2)
+
+
+def test_plans_short_of_the_optimum_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = {"loss": "emd", "directions": "full", "unit_steps": 2}
+    assert _started(exact).notes()["emd_plans_not_optimal"] == 0
+    monkeypatch.setattr(matching_full, "EMD_ITERATIONS", 1)
+    with pytest.warns(UserWarning, match="numItermax"):
+        method = _started(exact)
+    # Two steps of four classes, after zero and after one recurrent step.
+    assert method.notes()["emd_plans_not_optimal"] == 2 * 4 * 2
+    assert "emd_plans_not_optimal" not in _learnt().notes()
+
+
 def test_artifacts_are_generated_features_per_step_and_the_loss_curve() -> None:
     method = _started({"recurrent_steps": 2})
     assert "classifier_loss" not in method.artifacts()
@@ -328,16 +447,6 @@ def test_artifacts_are_generated_features_per_step_and_the_loss_curve() -> None:
     restored = _method({"recurrent_steps": 2})
     restored.load_state_dict(method.state_dict())
     assert "generated_step0" not in restored.artifacts()
-
-
-def test_batches_are_balanced_and_use_each_sample_once() -> None:
-    pool = torch.arange(5 * 4, dtype=torch.float32).view(5, 4, 1)
-    generator = torch.Generator().manual_seed(0)
-    features, labels = zip(*balanced_batches(pool, 5, generator), strict=True)
-    assert len(features) == 4
-    assert all(sorted(part.tolist()) == [0, 1, 2, 3, 4] for part in labels)
-    assert torch.equal(torch.cat(features).flatten().sort().values, pool.flatten())
-    assert torch.equal(torch.cat(features).flatten() // 4, torch.cat(labels).float())
 
 
 def test_parameters_come_typed_from_the_command_line() -> None:

@@ -47,6 +47,15 @@ def test_tukey_refuses_negative_features() -> None:
         ncm(space="tukey").learn_base(session([[1.0, -4.0]], [0]))
 
 
+def test_an_episode_is_classified_by_the_means_of_its_shots_alone() -> None:
+    method = ncm(space="tukey")
+    method.learn_base(session([[1.0, 1.0], [4.0, 0.0]], [0, 1]))
+    shots = session([[0.0, 9.0], [4.0, 0.0], [16.0, 0.0]], [3, 2, 2])
+    scores = method.episode_scores(shots, Queries({"plain": torch.tensor([[9.0, 16.0]])}))
+    assert scores[0].tolist() == pytest.approx([0.8, 0.6])  # columns as in class_ids: 3, 2
+    assert method.prototypes.shape == (2, 2)
+
+
 def test_old_scores_are_bit_identical_when_classes_are_added() -> None:
     task = ToyTask()
     method = ncm()

@@ -5,16 +5,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fscil_bench.methods import _matching as matching
 from fscil_bench.methods import _pcu as pcu
-from fscil_bench.methods import _statistics as statistics
 
 DIM = 8
 IDENTITY = pcu.UnitShape(mapped=True, steps=0, hidden=4, kernel=1)
 FULL = pcu.UnitShape(mapped=True, steps=2, hidden=4, kernel=1)
-TRAINING = pcu.UnitTraining(
-    loss="kl", directions="sliced", steps=150, lr=0.02, classes=8, samples=64, shots=5, biased=0.5
-)
 
 
 @pytest.fixture(autouse=True)
@@ -34,44 +29,19 @@ def _unit(shape: pcu.UnitShape = FULL) -> pcu.CalibrationUnit:
     return pcu.CalibrationUnit(shape, _generator(5))
 
 
-def _root(dim: int = DIM) -> torch.Tensor:
-    mixing = torch.randn(dim, dim, generator=_generator(2)) / dim**0.5
-    return statistics.symmetric_root(mixing @ mixing.T + 0.1 * torch.eye(dim)).matrix.float()
-
-
-def _classes(count: int, samples: int = 200, dim: int = DIM) -> torch.Tensor:
-    """Return features (count, samples, dim) whose standard deviation is half their mean."""
-    means = 0.2 + 2 * torch.rand(count, 1, dim, generator=_generator(3))
-    noise = torch.randn(count, samples, dim, generator=_generator(4))
-    return means + 0.5 * means * noise
-
-
-def _base_statistics(real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the means and the root of the mean within-class covariance."""
-    sigma = torch.stack([statistics.covariance(rows) for rows in real]).mean(dim=0)
-    return real.mean(dim=1), statistics.symmetric_root(sigma).matrix.float()
-
-
-def _train(
-    unit: pcu.CalibrationUnit, real: torch.Tensor, training: pcu.UnitTraining = TRAINING
-) -> torch.Tensor:
-    means, root = _base_statistics(real)
-    return pcu.train_unit(unit, training, means, root, list(real), _generator(7), lambda _: None)
-
-
-def _kl(unit: pcu.CalibrationUnit, means: torch.Tensor, root: torch.Tensor, real: torch.Tensor):
-    """Return the sliced KL(generated‖real) after each recurrent step."""
-    steps = pcu.GaussianSampler(unit, means, root).draw_steps(400, _generator(8))
-    directions = matching.random_directions(real.shape[2], real.shape[2], _generator(9))
-    return [float(matching.matching_loss(x, real, "kl", directions)) for x in steps]
+def _root() -> torch.Tensor:
+    """Return a symmetric positive definite matrix, the root of some covariance."""
+    mixing = torch.randn(DIM, DIM, generator=_generator(2)) / DIM**0.5
+    return 0.5 * (mixing @ mixing.T) + 0.1 * torch.eye(DIM)
 
 
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("mapped", [True, False])
 def test_unit_starts_as_the_shared_gaussian(kernel: int, mapped: bool) -> None:
-    shape = pcu.UnitShape(mapped=mapped, steps=2, hidden=4, kernel=kernel)
+    unit = _unit(pcu.UnitShape(mapped=mapped, steps=2, hidden=4, kernel=kernel))
     means, root = torch.rand(3, DIM, generator=_generator()), _root()
-    steps = pcu.GaussianSampler(_unit(shape), means, root).draw_steps(20_000, _generator(1))
+    noise = torch.randn(3, 20_000, DIM, generator=_generator(1))
+    steps = unit.steps(means, unit.factors(means, root), noise)
     assert len(steps) == 3
     for samples in steps:
         assert torch.allclose(samples.mean(dim=1), means, atol=0.05)
@@ -133,106 +103,10 @@ def test_recurrent_steps_share_their_weights() -> None:
     assert {k: v.shape for k, v in once.items()} == {k: v.shape for k, v in often.items()}
 
 
-@pytest.mark.parametrize("loss", ["kl", "js", "hellinger", "emd"])
-def test_matching_loss_reaches_mapping_and_calibration(loss: matching.Loss) -> None:
-    real, unit = _classes(4, 32), _unit()
-    means, root = _base_statistics(real)
-    for part in (unit.mapping, unit.calibration):
-        torch.nn.init.normal_(part.last, std=0.1, generator=_generator(1))
-    noise = torch.randn(4, 16, DIM, generator=_generator(2))
-    samples = unit.steps(means, unit.factors(means, root), noise)
-    directions = matching.random_directions(DIM, DIM, _generator(3))
-    total = sum(matching.matching_loss(x, real, loss, directions) for x in samples)
-    total.backward()
-    for name, parameter in unit.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().sum() > 0, name
-
-
-@pytest.mark.parametrize("loss", ["kl", "js", "hellinger", "emd"])
-def test_training_lowers_the_loss_on_base_classes(loss: matching.Loss) -> None:
-    training = pcu.UnitTraining(**{**TRAINING.__dict__, "loss": loss, "biased": 0.0})
-    losses = _train(_unit(), _classes(12), training)
-    assert torch.isfinite(losses).all()
-    assert losses[-20:].mean() < 0.8 * losses[:20].mean()
-
-
-@pytest.mark.parametrize("loss", ["kl", "js", "hellinger"])
-def test_training_on_full_covariances_lowers_the_loss(loss: matching.Loss) -> None:
-    changes = {"loss": loss, "directions": "full", "biased": 0.0, "steps": 60}
-    losses = _train(_unit(), _classes(12), pcu.UnitTraining(**{**TRAINING.__dict__, **changes}))
-    assert losses[-10:].mean() < 0.9 * losses[:10].mean()
-
-
-def test_trained_unit_transfers_to_classes_it_has_not_seen() -> None:
-    everything = _classes(40)
-    base, new = everything[:30], everything[30:]
-    unit = _unit()
-    _train(unit, base)
-    _, root = _base_statistics(base)
-    shared = _kl(_unit(), new.mean(dim=1), root, new)[0]
-    mapped, *calibrated = _kl(unit, new.mean(dim=1), root, new)
-    assert mapped < 0.5 * shared
-    assert calibrated[-1] < 0.5 * shared
-
-
-def test_recurrent_calibration_lowers_the_kl_of_few_shot_means() -> None:
-    everything = _classes(40)
-    base, new = everything[:30], everything[30:]
-    unit = _unit()
-    _train(unit, base)
-    _, root = _base_statistics(base)
-    mapped, *calibrated = _kl(unit, new[:, :5].mean(dim=1), root, new)
-    assert all(kl < mapped for kl in calibrated)
-
-
-def test_training_is_deterministic_and_reports_its_progress() -> None:
-    real = _classes(5, 20)
-    means, root = _base_statistics(real)
-    training = pcu.UnitTraining(**{**TRAINING.__dict__, "steps": 4})
-    states, seen = [], []
-    for _ in range(2):
-        unit = _unit()
-        pcu.train_unit(unit, training, means, root, list(real), _generator(7), seen.append)
-        states.append(unit.state_dict())
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert seen == [0.25, 0.5, 0.75, 1.0] * 2
-
-
-def test_training_takes_classes_of_unequal_and_tiny_size() -> None:
-    real = [rows[:n] for rows, n in zip(_classes(4), (2, 30, 200, 7), strict=True)]
-    means = torch.stack([rows.mean(dim=0) for rows in real])
-    training = pcu.UnitTraining(**{**TRAINING.__dict__, "steps": 5})
-    losses = pcu.train_unit(_unit(), training, means, _root(), real, _generator(), lambda _: None)
-    assert torch.isfinite(losses).all()
-
-
-def test_sampler_gives_the_same_in_any_chunking(monkeypatch: pytest.MonkeyPatch) -> None:
-    unit = _unit()
-    torch.nn.init.normal_(unit.mapping.last, std=0.1, generator=_generator(1))
-    means, root = torch.rand(9, DIM, generator=_generator()), _root()
-    whole = pcu.GaussianSampler(unit, means, root).draw(4, _generator(1))
-    monkeypatch.setattr(pcu, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(pcu, "CACHE_BYTES", 0)
-    chunked = pcu.GaussianSampler(unit, means, root).draw(4, _generator(1))
-    assert whole.shape == (9, 4, DIM)
-    assert torch.allclose(chunked, whole, atol=1e-5)
-
-
-def test_sampler_evaluates_the_mapping_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    unit, calls = _unit(), []
-    original = unit.factors
-    monkeypatch.setattr(unit, "factors", lambda *a: calls.append(1) or original(*a))
-    sampler = pcu.GaussianSampler(unit, torch.rand(9, DIM), _root())
-    for _ in range(3):
-        sampler.draw(5, _generator())
-    assert len(calls) == 1
-
-
 def test_extreme_means_give_finite_samples() -> None:
     unit = _unit()
     for part in (unit.mapping, unit.calibration):
         torch.nn.init.normal_(part.last, generator=_generator(1))
     means = 1e4 * torch.rand(2, DIM, generator=_generator())
-    samples = pcu.GaussianSampler(unit, means, _root()).draw(10, _generator())
-    assert torch.isfinite(samples).all()
+    noise = torch.randn(2, 10, DIM, generator=_generator())
+    assert torch.isfinite(unit.steps(means, unit.factors(means, _root()), noise)[-1]).all()

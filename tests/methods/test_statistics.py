@@ -89,8 +89,26 @@ def test_root_of_a_rank_deficient_covariance_is_repaired_and_counted() -> None:
     sigma = statistics.covariance(features).float()
     root = statistics.symmetric_root(sigma)
     assert root.raised == 7
+    assert root.largest_raise == pytest.approx(1e-6, rel=0.5)
     assert torch.allclose(root.matrix @ root.matrix, sigma.double(), atol=1e-5)
     assert torch.isfinite(root.matrix).all()
+
+
+def test_the_largest_raise_is_a_fraction_of_the_mean_eigenvalue() -> None:
+    root = statistics.symmetric_root(torch.diag(torch.tensor([5.0, 1.0, -0.6])))
+    assert root.raised == 1
+    assert root.largest_raise == pytest.approx(0.6 / 1.8, rel=1e-4)
+    assert statistics.symmetric_root(torch.eye(3)).largest_raise == 0
+
+
+def test_repairs_keep_the_most_of_each_and_name_a_size_only_where_there_is_one() -> None:
+    repairs = statistics.Repairs()
+    repairs.rooted(statistics.symmetric_root(torch.eye(3)))
+    assert repairs.notes() == {"eigenvalues_raised": 0, "classes_without_covariance": 0}
+    for values in ([1.0, 1.0, -1.0, 1.0], [4.0, 0.0, 0.0, 0.0]):
+        repairs.rooted(statistics.symmetric_root(torch.diag(torch.tensor(values))))
+    assert repairs.notes()["eigenvalues_raised"] == 3
+    assert repairs.notes()["largest_raise"] == 2.0
 
 
 def test_root_of_nothing_is_finite() -> None:

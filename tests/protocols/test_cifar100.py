@@ -231,7 +231,8 @@ def test_an_archive_cut_short_names_size_and_digest_and_unpickles_nothing(
     md5 = hashlib.md5(path.read_bytes()).hexdigest()
     size = path.stat().st_size
     if part:
-        assert text.startswith(f"{path}: no whole tar archive ({size} bytes, MD5 {md5}): ")
+        assert text.startswith(f"{path}: no whole tar archive (")
+        assert f": it has {size} bytes and MD5 {md5}" in text
     else:
         assert text.startswith(f"{path}: an empty file")
     assert text.endswith("; fetch it again")
@@ -348,8 +349,8 @@ def member(name: str, **fields: Any) -> tarfile.TarInfo:
         (member("../../x"), "../../x: refused, the name leads out of the archive"),
         (member("/etc/x"), "/etc/x: refused, the name leads out of the archive"),
         (member("C:\\x"), "C:\\x: refused, the name leads out of the archive"),
-        (member(f"{TOP}/x", type=tarfile.SYMTYPE, linkname="/etc/x"), "it is no plain file but a"),
-        (member(f"{TOP}/x", type=tarfile.CHRTYPE), "it is no plain file but a link, device"),
+        (member(f"{TOP}/x", type=tarfile.SYMTYPE, linkname="/etc/x"), "it is a link (to '/etc/x')"),
+        (member(f"{TOP}/x", type=tarfile.CHRTYPE), "it is no plain file but a device"),
         (member(f"{TOP}/x", size=10 * 2**30), "its declared size of 10737418240 bytes is absurd"),
         (
             member(f"{TOP}/train", size=400_000_000),

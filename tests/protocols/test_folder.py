@@ -401,11 +401,14 @@ def test_an_image_of_no_known_range_is_refused(tmp_path: Path) -> None:
 
 
 def broken_folder(root: Path) -> Path:
-    """Write two classes of ten, in one of which three files are broken."""
+    """Write two classes of ten, in one of which four files are broken."""
     classes(root, {"ant": 10, "bee": 10})
     noise = io.BytesIO()
     Image.effect_noise((64, 64), 60).convert("RGB").save(noise, "JPEG")
     bad = {"zero.png": b"", "cut.jpg": noise.getvalue()[:700], "text.png": b"<html>"}
+    sliver = io.BytesIO()
+    Image.new("RGB", (1, 60_000)).save(sliver, "PNG")
+    bad["sliver.png"] = sliver.getvalue()
     return written(root, {f"bee/{name}": content for name, content in bad.items()})
 
 
@@ -454,11 +457,12 @@ def test_broken_images_are_listed_together_or_skipped_and_counted(tmp_path: Path
     with pytest.raises(DataError) as caught:
         run(toml, tmp_path)
     text = str(caught.value)
-    assert text.startswith("data set 'folder': 3 images cannot be decoded (--skip-broken leaves")
-    for name in ("zero.png: the image file is empty", "cut.jpg: cannot", "text.png: cannot"):
+    assert text.startswith("data set 'folder': 4 images cannot be used (--skip-broken leaves")
+    empty, long = "zero.png: the image file is empty", "sliver.png: refused, 1×60000 pixels"
+    for name in (empty, "cut.jpg: cannot", "text.png: cannot", long):
         assert f"\n  {root}/bee/{name}" in text
     stored = run(toml, tmp_path, skip_broken=True)
-    assert stored.record.flags == ("3 broken images skipped",)
+    assert stored.record.flags == ("4 broken images skipped",)
     half = stored.record.train_images, stored.record.test_images
     assert sum(low + high for low, high in half) == 20
 

@@ -435,6 +435,29 @@ def test_members_that_lead_out_of_the_archive_are_refused(
     assert f"{name}: refused, the name leads out of the archive" in message_of(path)
 
 
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"type": tarfile.SYMTYPE, "linkname": "/etc/x"}, "refused, it is a link (to '/etc/x')"),
+        ({"type": tarfile.CHRTYPE}, "refused, it is no plain file but a device"),
+        ({"size": 10**10}, "refused, its declared size of 10000000000 bytes is absurd"),
+        ({"type": tarfile.XHDTYPE, "size": 10**10}, "a header: refused, its declared size of"),
+    ],
+    ids=["link", "device", "10 GB", "10 GB header"],
+)
+def test_a_hostile_tar_archive_is_refused(
+    flat: Files, tmp_path: Path, fields: dict[str, Any], problem: str
+) -> None:
+    path = packed(flat, tmp_path / "miniimagenet.tar")
+    bad = tarfile.TarInfo("images/x.jpg")
+    for field, value in fields.items():
+        setattr(bad, field, value)
+    path.write_bytes(bad.tobuf(tarfile.GNU_FORMAT) + path.read_bytes())
+    text = message_of(path)
+    assert text.startswith(f"{path}: ")
+    assert problem in text
+
+
 def test_links_in_archives_are_refused(flat: Files, tmp_path: Path) -> None:
     first = f"images/{file_name(WNIDS[0], TRAIN[0])}"
     path = tmp_path / "miniimagenet.zip"

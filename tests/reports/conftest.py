@@ -1,15 +1,24 @@
-"""A registry with one method and one representation, so that defaults are known."""
+"""Registries of known defaults, and hand-made runs of the variants that claims compare."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from fscil_bench.params import NoParams
 from fscil_bench.protocol import Protocol
 from fscil_bench.registry import Plugin, Registry
+from fscil_bench.report import ReportInput, Selection
+from fscil_bench.reports._claims import Claim
+from fscil_bench.reports._claims_setup import ClaimsParams, Setup
+from fscil_bench.reports._shelf import Shelf
+from fscil_bench.reports._variants import Variant
+from fscil_bench.store import SessionRecord, StoredRun
 
 
 @dataclass(frozen=True)
@@ -44,3 +53,103 @@ def registry(toy_protocol: Protocol) -> Registry:
     registry.add(Plugin("representation", "fact", Fact, Path(__file__), "test"))
     registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
     return registry
+
+
+@dataclass(frozen=True)
+class CalibrationParams:
+    sampler: str = "gaussian"
+    covariance: str = "mapped"
+    recurrent_steps: int = 1
+    loss: str = "kl"
+
+
+@dataclass(frozen=True)
+class BudgetParams:
+    byte_budget: int = 0
+    budget_mode: str = "full"
+
+
+@dataclass(frozen=True)
+class SpaceParams:
+    space: str = "raw"
+
+
+CLAIMS_METHODS = {"ldc": CalibrationParams, "free_lunch": BudgetParams, "ncm": SpaceParams}
+
+
+@dataclass
+class ClaimsRuns:
+    """Writes runs of variants by hand, and judges claims by them; three seeds."""
+
+    factory: Any
+    registry: Registry
+    setup: Setup
+    given: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def write(
+        self, variant: Variant, last: Sequence[tuple[int, int]], first: int = 36, **fields: Any
+    ) -> list[StoredRun]:
+        """Write a run for each seed.
+
+        Of 40 base images `first` are right in session 0; (base, new) images in the last session.
+        """
+        schema = self.registry.get("method", variant.method).value.Params
+        params = {**vars(schema()), **variant.params}
+        protocol = self.setup.protocol.override(**variant.overrides)
+        between = [(34, 6)] * (protocol.sessions - 1)
+        runs = []
+        for seed, right in zip(variant.seeds, last, strict=False):
+            spec = self.factory.spec(
+                variant.method, seed, protocol, params=params, split=variant.split
+            )
+            runs.append(self.factory.write(spec, [(first, 0), *between, right], **fields))
+        return runs
+
+    @staticmethod
+    def sessions(state: Sequence[int], learn: float = 1.0) -> tuple[SessionRecord, ...]:
+        """Return records of toy sessions: bytes kept after each, seconds of learning in each."""
+        return tuple(
+            SessionRecord(
+                index=t, classes_seen=4 + t, learn_seconds=learn, score_seconds=9.0, state_bytes=b
+            )
+            for t, b in enumerate(state)
+        )
+
+    @staticmethod
+    def add_artifacts(run: StoredRun, session: int, **arrays: np.ndarray) -> None:
+        """Store named arrays of one session with a run."""
+        named: Any = {f"session{session}/{name}": array for name, array in arrays.items()}
+        np.savez(run.folder / "artifacts.npz", **named)
+
+    def claim(self, judge: Callable[[Setup, Shelf], Claim]) -> Claim:
+        """Return a claim judged by what is stored."""
+        shelf = self.shelf()
+        claim = judge(self.setup, shelf)
+        self.problems = shelf.problems
+        return claim
+
+    def shelf(self) -> Shelf:
+        """Return all stored runs that claims need."""
+        runs = self.factory.store.runs()[0]
+        given = ReportInput(Selection("toy"), runs, Path(), self.registry, **self.given)
+        return Shelf(given, self.setup.protocol, self.setup.variants())
+
+
+@pytest.fixture
+def claims_registry(toy_protocol: Protocol) -> Registry:
+    """Return a registry of the methods that claims compare, as far as they set parameters."""
+    registry = Registry()
+    for name, schema in CLAIMS_METHODS.items():
+        plugin = type(name, (), {"Params": schema})
+        registry.add(Plugin("method", name, plugin, Path(__file__), "test"))
+    registry.add(Plugin("representation", "cosine", Ncm, Path(__file__), "test"))
+    registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
+    return registry
+
+
+@pytest.fixture
+def claims(factory: Any, claims_registry: Registry, toy_protocol: Protocol) -> ClaimsRuns:
+    """Return a maker of runs that claims compare."""
+    setup = Setup(toy_protocol, claims_registry, ClaimsParams(unseen=2, steps=1), seeds=(0, 1, 2))
+    return ClaimsRuns(factory, claims_registry, setup)

@@ -54,6 +54,10 @@ def test_where_all_are_alike_none_is_the_best() -> None:
     assert best_cells(COLUMNS, rows) == set()
 
 
+def test_a_column_without_a_good_end_has_no_best() -> None:
+    assert best_cells([Column("last", "Last", best="none"), COLUMNS[1]], ROWS) == {(1, "drop")}
+
+
 def test_a_row_without_a_value_is_never_the_best() -> None:
     rows = [TableRow("x", 1, {}), TableRow("y", 1, {"last": Interval(-1.0, math.nan, 1)})]
 

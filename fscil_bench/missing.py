@@ -1,0 +1,85 @@
+"""Makes the runs that a report wants and that are not stored; those that are stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fscil_bench.episode_store import find_episodes
+from fscil_bench.episodes import EpisodesPlan, plan_episodes, run_episodes
+from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.registry import Registry
+from fscil_bench.report import Report, Selection, Wanted
+from fscil_bench.workbench import Plan, Workbench
+
+
+def wanted_by(report: Report, selection: Selection, registry: Registry) -> Sequence[Wanted]:
+    """Return the runs that a report needs.
+
+    Raises:
+        UsageError: it does not say which.
+    """
+    wanted = report.requests(selection, registry)
+    if not wanted:
+        raise UsageError(
+            f"report {report.name!r} draws what is stored and asks for no run of its own, so that "
+            "there is nothing for --run-missing to make; it names with a command each what it lacks"
+        )
+    return wanted
+
+
+def make_missing(bench: Workbench, wanted: Sequence[Wanted]) -> tuple[str, ...]:
+    """Make what is not stored, one after the other; return what could not be made, and why.
+
+    Everything is planned before anything is run. A run that fails does not stop the others, and
+    what an interruption leaves out is made when the same is wanted again.
+    """
+    todo: list[tuple[str, Callable[[], object]]] = []
+    failures: dict[str, None] = {}
+    for each in wanted:
+        try:
+            work = _work(bench, each)
+        except FscilError as error:
+            # What is wrong with the data is wrong with every run; it is said once.
+            failures[str(error)] = None
+            continue
+        if work is not None:
+            todo.append((_title(each), work))
+    with bench.progress.task("missing runs", len(todo)) as task:
+        for number, (title, work) in enumerate(todo):
+            task.update(number, title)
+            try:
+                work()
+            except (Exception, SystemExit) as error:
+                kind = "" if isinstance(error, FscilError) else f"{type(error).__name__}: "
+                failures[f"{title}: {kind}{error}"] = None
+            task.update(number + 1)
+    return tuple(failures)
+
+
+def _work(bench: Workbench, wanted: Wanted) -> Callable[[], object] | None:
+    """Return what makes a run, or None if it is stored."""
+    if wanted.episodes is not None:
+        episodes = plan_episodes(bench, wanted.request, wanted.episodes)
+        return None if _stored_episodes(bench, episodes) else lambda: run_episodes(bench, episodes)
+    plan = bench.plan(wanted.request)
+    if _stored(bench, plan, wanted.artifacts):
+        return None
+    return lambda: bench.run(plan, artifacts=wanted.artifacts)
+
+
+def _stored(bench: Workbench, plan: Plan, artifacts: bool) -> bool:
+    found = bench.store.find(plan.spec)
+    return found is not None and (found.has_artifacts or not artifacts)
+
+
+def _stored_episodes(bench: Workbench, planned: EpisodesPlan) -> bool:
+    return find_episodes(bench.store, planned.spec) is not None
+
+
+def _title(wanted: Wanted) -> str:
+    request, design = wanted.request, wanted.episodes
+    changed = [f"{name}={value}" for name, value in request.params.items()]
+    words = [request.method, *changed, *([request.split] if request.split else [])]
+    words += [f"{name}={value}" for name, value in request.overrides.items()]
+    words += [design.title] if design else []
+    return f"{' '.join(words)}, seed {request.seed}"

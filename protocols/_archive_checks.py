@@ -1,0 +1,49 @@
+"""What every archive is refused for, whatever its form, before anything in it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from fscil_bench.errors import DataError
+
+from ._zip_archive import WEB_PAGE
+
+
+def refuse_unsafe(name: str, where: str) -> None:
+    """Refuse the name of a member that leads out of the archive's own folder.
+
+    Raises:
+        DataError: the name is absolute or climbs with `..`.
+    """
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    if ".." in parts or parts[:1] == ("/",) or PureWindowsPath(name).drive:
+        raise DataError(f"{where}: refused, the name leads out of the archive; do not unpack it")
+
+
+def refuse_size(size: int, limit: int, where: str) -> None:
+    """Refuse a file that declares more bytes than it can need.
+
+    Raises:
+        DataError: `size` is above `limit`.
+    """
+    if not 0 <= size <= limit:
+        raise DataError(
+            f"{where}: refused, its declared size of {size} bytes is absurd (at most {limit})"
+        )
+
+
+def refuse_web_page(path: Path) -> None:
+    """Refuse a page that a browser or a server saved under an archive's name.
+
+    Raises:
+        DataError: the file begins as web pages do.
+    """
+    if is_web_page(path):
+        size = path.stat().st_size
+        raise DataError(f"{path}: not an archive, but a web page ({size} bytes); fetch it again")
+
+
+def is_web_page(path: Path) -> bool:
+    """Tell whether a file begins as web pages do."""
+    with path.open("rb") as file:
+        return file.read(1024).lstrip().lower().startswith(WEB_PAGE)

@@ -1,0 +1,126 @@
+"""Stored work, found by the variants that a report asks for, and what of these is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from fscil_bench.episode_store import Design, StoredEpisodes
+from fscil_bench.errors import StoreError
+from fscil_bench.protocol import Protocol
+from fscil_bench.report import ReportInput, Wanted
+from fscil_bench.spec import RunSpec
+from fscil_bench.store import StoredRun
+
+from ._variants import Variant, identity_of, wanted_runs
+
+Key = tuple[str, Design | None, int]
+
+
+class Current:
+    """The code and the network of the newest work.
+
+    Runs are compared only if what they share is the same: the engine, the trained representation
+    (and with it data and precision), the published shots, and of one method its code.
+    """
+
+    def __init__(self, made: Iterable[tuple[str, RunSpec]]) -> None:
+        """Take what was made, each with the time at which it was."""
+        self._known: dict[str, str | None] = {}
+        for _, spec in sorted(made, key=lambda pair: pair[0], reverse=True):
+            if self.fits(spec):
+                self._known |= _shared(spec)
+
+    def fits(self, spec: RunSpec) -> bool:
+        """Whether a run agrees with the newest in all that they share."""
+        shared = _shared(spec).items()
+        return all(self._known.get(name, value) == value for name, value in shared)
+
+
+def _shared(spec: RunSpec) -> dict[str, str | None]:
+    return {
+        "engine": spec.engine,
+        f"representation {spec.representation.name}": spec.representation.key,
+        f"method {spec.method}": spec.code,
+        f"shots {spec.split}": spec.shots,
+    }
+
+
+class Shelf:
+    """The runs and episodes of some variants on one protocol, by seed.
+
+    Attributes:
+        problems: what is wrong with runs that are left out, in words.
+        older: how many were left out because earlier code, or another network, made them.
+        missing: what is not stored, as requests.
+    """
+
+    def __init__(self, given: ReportInput, protocol: Protocol, variants: Sequence[Variant]) -> None:
+        self.protocol, self.registry = protocol, given.registry
+        self.problems: list[str] = []
+        wanted = wanted_runs(variants, protocol, given.registry)
+        runs = [run for run in given.runs if _run_key(run) in wanted]
+        episodes = [each for each in given.episodes if _episodes_key(each) in wanted]
+        made = [(run.record.created, run.spec) for run in runs]
+        made += [(each.record.created, each.spec.run) for each in episodes]
+        current = Current(made)
+        self.older = sum(not current.fits(spec) for _, spec in made)
+        # Later entries replace earlier ones: of two with one key the newest stays.
+        self._runs = {_run_key(run): run for run in self._readable(runs) if current.fits(run.spec)}
+        self._episodes = {
+            _episodes_key(each): each for each in episodes if current.fits(each.spec.run)
+        }
+        self.missing = [each for key, each in wanted.items() if not self._has(key, each)]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of what was asked for is stored."""
+        return not self._runs and not self._episodes
+
+    def runs(self, variant: Variant) -> dict[int, StoredRun]:
+        """Return the readable runs of a variant by seed, with artifacts if it needs them."""
+        identity = variant.identity(self.protocol, self.registry)
+        keyed = {seed: self._runs.get((identity, None, seed)) for seed in variant.seeds}
+        return {
+            seed: run
+            for seed, run in keyed.items()
+            if run is not None and (run.has_artifacts or not variant.artifacts)
+        }
+
+    def episodes(self, variant: Variant) -> dict[int, StoredEpisodes]:
+        """Return the few-shot episodes of a variant by seed."""
+        identity = variant.identity(self.protocol, self.registry)
+        keyed = {s: self._episodes.get((identity, variant.episodes, s)) for s in variant.seeds}
+        return {seed: each for seed, each in keyed.items() if each is not None}
+
+    def artifacts(self, run: StoredRun, *names: str) -> dict[str, np.ndarray]:
+        """Return some of a run's named arrays; damaged ones are a problem, and not returned."""
+        try:
+            return run.artifacts(*names)
+        except StoreError as error:
+            self.problems.append(f"left out: {error}")
+            return {}
+
+    def _has(self, key: Key, wanted: Wanted) -> bool:
+        run = self._runs.get(key)
+        if run is None:
+            return key in self._episodes
+        return run.has_artifacts or not wanted.artifacts
+
+    def _readable(self, runs: Iterable[StoredRun]) -> Iterator[StoredRun]:
+        for run in sorted(runs, key=lambda run: run.record.created):
+            try:
+                run.metrics  # noqa: B018 - reading is the check
+            except StoreError as error:
+                self.problems.append(f"left out: {error}")
+                continue
+            yield run
+
+
+def _run_key(run: StoredRun) -> Key:
+    return identity_of(run.spec), None, run.spec.seed
+
+
+def _episodes_key(each: StoredEpisodes) -> Key:
+    return identity_of(each.spec.run), each.spec.design, each.spec.run.seed

@@ -1,0 +1,123 @@
+"""What a study runs: settings whose runs differ in their seeds alone, and how these are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fscil_bench.commands import default_params
+from fscil_bench.episode_store import Design
+from fscil_bench.errors import UsageError
+from fscil_bench.params import params_dict, parse_params
+from fscil_bench.protocol import Protocol
+from fscil_bench.registry import Registry
+from fscil_bench.report import Wanted
+from fscil_bench.spec import RunSpec, digest_of
+from fscil_bench.workbench import RunRequest
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A setting, and the seeds to run it with.
+
+    Attributes:
+        method: its name.
+        params: its parameters, where they differ from the defaults.
+        seeds: of shots and noise.
+        split: which shots are drawn.
+        overrides: fields of the protocol that are changed.
+        representation: what is trained on the base session, at its defaults, with seed 0.
+        artifacts: whether the method's named arrays are needed.
+        episodes: few-shot episodes instead of sessions; the split then means nothing.
+    """
+
+    method: str
+    params: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    split: str = "seeded"
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    representation: str = "cosine"
+    artifacts: bool = False
+    episodes: Design | None = None
+
+    def identity(self, protocol: Protocol, registry: Registry) -> str:
+        """Return what its runs on a protocol have in common, as `identity_of` and designs do.
+
+        Raises:
+            UsageError: an unknown method, parameter or value.
+        """
+        schema = registry.get("method", self.method).value.Params
+        params = params_dict(parse_params(f"method {self.method!r}", schema, self.params))
+        brought = default_params(registry, "representation", self.representation), 0
+        changed = protocol.override(**self.overrides) if self.overrides else protocol
+        split = protocol.split if self.episodes else self.split
+        return _digest(self.method, params, split, changed, self.representation, *brought)
+
+    def wanted(self, protocol: str, seed: int) -> Wanted:
+        """Return the request for one seed; `protocol` is the name that it is registered by."""
+        request = RunRequest(
+            method=self.method,
+            protocol=protocol,
+            representation=self.representation,
+            params=self.params,
+            seed=seed,
+            split=None if self.episodes else self.split,
+            overrides=self.overrides,
+        )
+        return Wanted(request, self.artifacts, self.episodes)
+
+
+def identity_of(spec: RunSpec) -> str:
+    """Identify all that a user sets of a run, but its seed."""
+    brought = spec.representation
+    named = (spec.method, spec.params, spec.split, spec.protocol)
+    return _digest(*named, brought.name, brought.params, brought.seed)
+
+
+def wanted_runs(
+    variants: Iterable[Variant], protocol: Protocol, registry: Registry
+) -> dict[tuple[str, Design | None, int], Wanted]:
+    """Return each run once, by identity, design and seed; with artifacts if any variant needs them.
+
+    Raises:
+        UsageError: an unknown method, parameter or value.
+    """
+    found: dict[tuple[str, Design | None, int], Wanted] = {}
+    for variant in variants:
+        identity = variant.identity(protocol, registry)
+        for seed in variant.seeds:
+            key = identity, variant.episodes, seed
+            if key not in found or variant.artifacts:
+                found[key] = variant.wanted(protocol.name, seed)
+    return found
+
+
+def settings(text: str) -> dict[str, str]:
+    """Return the parameters of `name=value,name=value`.
+
+    Raises:
+        UsageError: an entry has no `=`.
+    """
+    found = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = entry.partition("=")
+        if not equals:
+            raise UsageError(f"{entry!r} in {text!r}: write name=value,name=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _digest(
+    method: str,
+    params: Mapping[str, Any],
+    split: str,
+    protocol: Protocol,
+    representation: str,
+    brought: Mapping[str, Any],
+    representation_seed: int,
+) -> str:
+    named = [method, params, split, representation, brought, representation_seed]
+    # Stored parameters have been through JSON, which makes lists of tuples.
+    return digest_of([*json.loads(json.dumps(named)), protocol.model_dump(mode="json")])
