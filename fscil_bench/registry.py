@@ -107,12 +107,24 @@ class Registry:
         """Return a protocol by name, or from a TOML file given by path, with its folder.
 
         Raises:
-            UsageError: no such protocol, or its file does not validate.
+            UsageError: no such protocol, or its file does not validate or has the name of another
+                protocol.
         """
         if name.endswith(".toml"):
-            return load_protocol(Path(name)), Path(name).parent
+            path = Path(name)
+            protocol = load_protocol(path)
+            self._check_file(protocol, path)
+            return protocol, path.parent
         plugin = self.get("protocol", name)
         return plugin.value, plugin.file.parent
+
+    def _check_file(self, protocol: Protocol, path: Path) -> None:
+        known = self.plugins.get("protocol", {}).get(protocol.name)
+        if known is not None and known.value != protocol:
+            raise UsageError(
+                f"{path}: name = {protocol.name!r} is the name of another protocol, {known.file}; "
+                "results are filed by name: choose one of your own"
+            )
 
     def add_module(self, module: ModuleType, origin: str) -> int:
         """Register the plug-ins that a module defines; return how many there are."""

@@ -250,7 +250,12 @@ class Workbench:
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
-        reader = self.registry.get("data set", protocol.dataset)
+        try:
+            reader = self.registry.get("data set", protocol.dataset)
+        except UsageError as error:
+            raise UsageError(
+                f"protocol {protocol.name!r} in {folder}: dataset = {protocol.dataset!r}: {error}"
+            ) from error
         request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
         own = (folder / protocol.data,) if protocol.data else ()
         images = request.images.model_dump()

@@ -35,6 +35,9 @@ class LdcParams:
             `empirical` keeps every base class's own (4·C0·D² bytes), of which a new class has the
             mean over its nearest base classes, as in Free-Lunch.
         recurrent_steps: R.
+        recurrent_inputs: what the recurrent step sees of a dimension: the `sample` x̃ alone, or
+            of the class's `shots` as well: their mean w_i, and its standard error from Σ_i and
+            their number (kept, 4·C bytes).
         hidden: channels between the two convolutions of M and of f.
         kernel: side of their kernels; feature order carries no meaning, hence 1.
         loss: the matching loss L_m.
@@ -76,6 +79,7 @@ class LdcParams:
     sampler: Literal["gaussian", "none", "released"] = "gaussian"
     covariance: Literal["mapped", "shared", "empirical"] = "mapped"
     recurrent_steps: NonNegativeInt = 1
+    recurrent_inputs: Literal["sample", "shots"] = "sample"
     hidden: PositiveInt = 16
     kernel: Annotated[Literal[1, 3], BeforeValidator(int)] = 1
     loss: Loss = "kl"
@@ -112,11 +116,22 @@ class LdcParams:
         """Whether class means are kept beside the classifier."""
         return self.sampler != "none" and self.means == "prototype"
 
+    @property
+    def keeps_counts(self) -> bool:
+        """Whether the number of samples that each class mean was taken of is kept."""
+        shape = self.unit_shape()
+        return shape.sees_shots and shape.steps > 0
+
     def unit_shape(self) -> UnitShape:
         """Return which parameters the unit has; none where there is no sampler."""
         sampled = self.sampler != "none"
-        steps = self.recurrent_steps if sampled else 0
-        return UnitShape(sampled and self.covariance == "mapped", steps, self.hidden, self.kernel)
+        return UnitShape(
+            mapped=sampled and self.covariance == "mapped",
+            steps=self.recurrent_steps if sampled else 0,
+            hidden=self.hidden,
+            kernel=self.kernel,
+            sees_shots=self.recurrent_inputs == "shots",
+        )
 
     def unit_training(self) -> UnitTraining:
         """Return how the unit is trained."""
@@ -163,6 +178,7 @@ UNIT_PARAMS = (
     "sampler",
     "covariance",
     "recurrent_steps",
+    "recurrent_inputs",
     "hidden",
     "kernel",
     "loss",

@@ -29,12 +29,15 @@ class UnitShape:
         steps: R, how often the recurrent calibration is applied; with 0 it does not exist.
         hidden: channels between the two convolutions, of either part.
         kernel: side of the convolutions' kernels.
+        sees_shots: whether the recurrent calibration is also told the class's mean and its
+            standard error.
     """
 
     mapped: bool
     steps: int
     hidden: int
     kernel: int
+    sees_shots: bool = False
 
     @property
     def learnable(self) -> bool:
@@ -136,7 +139,8 @@ class CalibrationUnit(nn.Module):
         if shape.mapped:
             self.mapping = ConvReluConv(2, hidden, kernel, 2, generator)
         if shape.steps > 0:
-            self.calibration = ConvReluConv(1, hidden, kernel, 1, generator)
+            channels = 3 if shape.sees_shots else 1
+            self.calibration = ConvReluConv(channels, hidden, kernel, 1, generator)
         if shape.learnable:
             self.register_buffer("scales", torch.ones(2))
 
@@ -159,14 +163,21 @@ class CalibrationUnit(nn.Module):
         log_factor: torch.Tensor = self.mapping(rows, shared / self.scales[1])
         return shared * log_factor.clamp(-LOG_FACTOR_LIMIT, LOG_FACTOR_LIMIT).exp()
 
-    def calibrate(self, samples: torch.Tensor) -> torch.Tensor:
-        """Return one recurrent step's X' = X̃ + f(X̃; θ_r) for samples (..., D)."""
-        flat = samples.flatten(0, -2) / self.scales[0]
-        change: torch.Tensor = self.calibration(flat).view(samples.shape)
-        return samples + self.scales[0] * change
+    def calibrate(self, samples: torch.Tensor, *context: torch.Tensor) -> torch.Tensor:
+        """Return one recurrent step's X' = X̃ + f(X̃; θ_r) for samples (classes, n, D).
+
+        `context` are the further maps (classes, 1, D) that f sees, each in its own unit.
+        """
+        maps = [samples / self.scales[0], *(each.expand(samples.shape) for each in context)]
+        change: torch.Tensor = self.calibration(*(each.flatten(0, -2) for each in maps))
+        return samples + self.scales[0] * change.view(samples.shape)
 
     def steps(
-        self, means: torch.Tensor, factors: torch.Tensor, noise: torch.Tensor
+        self,
+        means: torch.Tensor,
+        factors: torch.Tensor,
+        noise: torch.Tensor,
+        counts: torch.Tensor | None = None,
     ) -> list[torch.Tensor]:
         """Return the samples (classes, n, D) after 0, 1, …, R recurrent steps.
 
@@ -174,8 +185,14 @@ class CalibrationUnit(nn.Module):
             means: w_i (classes, D).
             factors: A_i (classes, rank, D).
             noise: standard normal z (classes, n, rank); x̃ = w_i + zA_i.
+            counts: how many samples (classes,) each w_i is the mean of, for a unit that sees
+                shots; w_i and the roots of Σ_i's diagonal over them are then inputs of f.
         """
         samples = [torch.baddbmm(means[:, None], noise, factors)]
+        context: tuple[torch.Tensor, ...] = ()
+        if self.shape.sees_shots and counts is not None:
+            errors = (factors.square().sum(dim=1) / counts[:, None]).sqrt()
+            context = (means[:, None] / self.scales[0], errors[:, None] / self.scales[1])
         for _ in range(self.shape.steps):
-            samples.append(self.calibrate(samples[-1]))
+            samples.append(self.calibrate(samples[-1], *context))
         return samples

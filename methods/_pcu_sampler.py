@@ -41,6 +41,7 @@ class GaussianSampler:
         factors: gives A_i.
         numbers: the class numbers (classes,) that `factors` takes; 0, 1, … by default.
         rank: rows of A_i, and normal numbers for each sample; D by default.
+        counts: how many samples (classes,) each w_i is the mean of, for a unit that sees shots.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class GaussianSampler:
         factors: ClassFactors,
         numbers: torch.Tensor | None = None,
         rank: int | None = None,
+        counts: torch.Tensor | None = None,
     ) -> None:
+        self.counts = counts
         self.unit, self.means, self.factors = unit, means, factors
         self.numbers = torch.arange(len(means), device=means.device) if numbers is None else numbers
         self.rank = means.shape[1] if rank is None else rank
@@ -77,10 +80,11 @@ class GaussianSampler:
     @torch.no_grad()
     def _chunks(self, noise: torch.Tensor) -> Iterator[list[torch.Tensor]]:
         dim, shape = self.means.shape[1], self.unit.shape
-        maps = 6 if shape.kernel == 1 else 6 + 2 * shape.hidden
+        maps = 6 + 4 * shape.sees_shots + (2 * shape.hidden if shape.kernel > 1 else 0)
         per_class = 4 * dim * max(dim, self.rank, noise.shape[1]) * maps
         for part in batches(len(self.means), max(1, CHUNK_BYTES // per_class)):
-            yield self.unit.steps(self.means[part], self._factors(part), noise[part])
+            counts = None if self.counts is None else self.counts[part]
+            yield self.unit.steps(self.means[part], self._factors(part), noise[part], counts)
 
     def _factors(self, part: slice) -> torch.Tensor:
         key = part.start, part.stop

@@ -49,11 +49,13 @@ class BaseClasses:
 
     Attributes:
         means: class means (C, D).
+        counts: how many samples (C,) each of them was taken of.
         real: for each class, its real features (n_i, D); at least two each.
         factors: gives A_i of classes by mean and number (0 … C−1).
     """
 
     means: torch.Tensor
+    counts: torch.Tensor
     real: list[torch.Tensor]
     factors: ClassFactors
 
@@ -104,15 +106,17 @@ def _step_loss(
     device, dim = base.means.device, base.means.shape[1]
     order = torch.randperm(len(base.means), generator=generator, device=device)
     chosen = order[: training.classes]
-    centres, targets = base.means[chosen], [base.real[i] for i in chosen.tolist()]
+    centres, counts = base.means[chosen], base.counts[chosen]
+    targets = [base.real[i] for i in chosen.tolist()]
     if training.virtual > 0:
         centres, targets = with_mixtures(centres, targets, base, training.virtual, generator)
     if float(torch.rand(1, generator=generator, device=device)) < training.biased:
-        centres = _subsets(targets, training.shots, generator).mean(dim=1)
+        shots = _subsets(targets, training.shots, generator)
+        centres, counts = shots.mean(dim=1), torch.full_like(counts, shots.shape[1])
     factors = base.factors(centres, chosen)
     shape = len(chosen), training.samples, factors.shape[1]
     noise = torch.randn(shape, generator=generator, device=device)
-    samples = unit.steps(centres, factors, noise)
+    samples = unit.steps(centres, factors, noise, counts)
     directions = None
     if training.directions == "sliced":
         directions = random_directions(dim, dim, generator)

@@ -66,6 +66,11 @@ def class_means(
     return torch.stack([_of_class(features, labels, c).mean(dim=0) for c in class_ids])
 
 
+def class_counts(labels: torch.Tensor, class_ids: Sequence[int]) -> torch.Tensor:
+    """Return how many of the labels (n,) are of each class, float32 (classes,)."""
+    return torch.stack([(labels == c).sum() for c in class_ids]).float()
+
+
 def within_class_covariance(
     features: torch.Tensor, labels: torch.Tensor, class_ids: Sequence[int]
 ) -> tuple[torch.Tensor, int]:

@@ -20,7 +20,7 @@ from ._pcu import CalibrationUnit
 from ._pcu_sampler import ClassFactors, GaussianSampler, released_factors
 from ._pcu_training import BaseClasses, train_unit
 from ._space import in_space
-from ._statistics import Repairs, class_means, within_class_covariance
+from ._statistics import Repairs, class_counts, class_means, within_class_covariance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,13 +60,14 @@ class Ldc(Method):
     seen, is amortised inference, for which nothing is guaranteed; nor need accuracy follow the
     KL. What can be checked is that KL(generated‖real) does not rise over the recurrent steps.
 
-    **The paper's ablation.** Baseline: sampler=none, which is class means compared by cosine, since
-    training on the shots alone (sampled_weight=0) forgets. Gaussian sampler: recurrent_steps=0.
-    Recurrent calibration: recurrent_steps=1 … 5.
+    **The paper's ablation.** Baseline: sampler=none, class means compared by cosine, whatever the
+    weights (rows trained on the shots alone are sampled_weight=0). Gaussian sampler:
+    recurrent_steps=0. Recurrent calibration: recurrent_steps=1 … 5.
 
     **Stored between sessions** (float32): classifier C·D, Σ D², the unit's parameters (some
     hundred bytes), and with means=prototype the class means, another C·D. sampler=none stores the
-    classifier alone; covariance=empirical C0·D² instead of D²; new_means=posterior D + D² more.
+    classifier alone; covariance=empirical C0·D² instead of D²; new_means=posterior D + D² more;
+    recurrent_inputs=shots C more.
 
     **Deviations from the paper**, and what was undefined there:
 
@@ -90,10 +91,14 @@ class Ldc(Method):
     - Everything may happen in Tukey space. Compare with class means in the same space
       (sampler=none), or LDC takes credit for the transform.
 
-    **Not in the paper** (off by default). new_means=posterior shrinks the shots' mean as the
+    **Not in the paper** (off by default). new_means=posterior replaces the shots' mean by the
     posterior mean under N(m0, B) over class means, learnt from the base classes' (Ledoit–Wolf, less
-    sampling noise), and N(μ_i, Σ_i/K) over the mean of K shots. virtual_classes mixes base classes
-    in the unit's training.
+    sampling noise), and N(μ_i, Σ_i/K) over the mean of K shots. recurrent_inputs=shots tells f the
+    class's mean and its standard error, so that it can move few-shot classes and leave base
+    classes where they are. virtual_classes mixes base classes in the unit's training.
+
+    **Few-shot episodes** start from the base session's state: Σ⁽⁰⁾, the trained unit, and rows and
+    samples of the episode's classes alone.
 
     **Provenance of the defaults.** Paper: 100 epochs, lr 0.01 (of unit-length rows here), batch
     128 (its base training's), both losses, KL. Released code: temperature 16. Free-Lunch: β 0.5,
@@ -120,7 +125,7 @@ class Ldc(Method):
         self.unit = self._new_unit()
         self.repairs = Repairs()
         self.covariances = self._new_covariances(self.repairs)
-        self.classifier = self.prototypes = torch.empty(0)
+        self.classifier = self.prototypes = self.counts = torch.empty(0)
         self.prior = MeanPrior(torch.empty(0), torch.empty(0))
         self._stopped = 0
         self._centres: torch.Tensor | None = None
@@ -136,17 +141,18 @@ class Ldc(Method):
         """
         self.params.check(self.context.feature_dim)
         unit, convergence = self._new_unit(), Convergence()
-        features = self._transformed(base.features, base.labels)
+        features, owners = self._labelled(base)
         source, labels = self._statistics_source(base)
         sizes = {c: int((labels == c).sum()) for c in base.class_ids}
         usable = [c for c in base.class_ids if sizes[c] > 1]
         if unit.shape.learnable and usable:
             covariances = self._new_covariances(Repairs())
             covariances.learn_base(source, labels, usable)
-            means = class_means(features, base.labels.to(features.device), usable).float()
+            means = class_means(features, owners, usable).float()
             unit.set_scales(means, covariances.root())
             real = [source[labels == c] for c in usable]
-            classes = BaseClasses(means, real, self._noise_factors(covariances, unit, means))
+            factors = self._noise_factors(covariances, unit, means)
+            classes = BaseClasses(means, class_counts(owners, usable), real, factors)
             generator = self._generator_base()
             train_unit(unit, self.params.unit_training(), classes, generator, progress, convergence)
         tensors = {name: value.detach().cpu() for name, value in unit.state_dict().items()}
@@ -170,12 +176,13 @@ class Ldc(Method):
         means = class_means(features, labels, base.class_ids).float()
         self.classifier = self._centres = means
         self.prototypes = means if self.params.keeps_prototypes else means[:0]
+        counts = class_counts(labels, base.class_ids)
+        self.counts = counts if self.params.keeps_counts else counts[:0]
         if self.params.keeps_covariances:
             self.covariances.learn_base(source, owners, base.class_ids)
         if self.params.new_means == "posterior":
             within, _ = within_class_covariance(source, owners, base.class_ids)
-            sizes = torch.stack([(labels == c).sum() for c in base.class_ids])
-            prior = fit_prior(means, within, sizes)
+            prior = fit_prior(means, within, counts)
             self.prior = replace(
                 prior, mean=prior.mean.float(), covariance=prior.covariance.float()
             )
@@ -194,14 +201,14 @@ class Ldc(Method):
         rows = centres = torch.cat([self.classifier, new])
         if self.params.keeps_prototypes:
             centres = self.prototypes = torch.cat([self.prototypes, new])
+        if self.params.keeps_counts:
+            self.counts = torch.cat([self.counts, class_counts(labels, session.class_ids)])
         self._centres, self._losses = centres, []
         self.classifier = rows
         if self.params.sampler != "none":
-            sampler = self._sampler(centres, 0, centres)
-            targets, generator = (
-                seen + _places(labels, session),
-                self._generator("session", session.index),
-            )
+            sampler = self._sampler(centres, self.counts, 0, centres)
+            targets = seen + _places(labels, session)
+            generator = self._generator("session", session.index)
             self.classifier, self._losses = train_classifier(
                 rows, seen, sampler, features, targets, self.params, generator
             )
@@ -226,7 +233,8 @@ class Ldc(Method):
         features, labels = self._labelled(shots)
         rows = means = self._new_means(features, labels, shots)
         if self.params.sampler != "none":
-            sampler = self._sampler(means, len(self.classifier), self._known)
+            counts = class_counts(labels, shots.class_ids)
+            sampler = self._sampler(means, counts, len(self.classifier), self._known)
             generator, targets = self._generator("episode", shots.index), _places(labels, shots)
             rows, _ = train_classifier(means, 0, sampler, features, targets, self.params, generator)
         return cosine_logits(self._transformed(queries.features), rows, self.params.temperature)
@@ -234,8 +242,8 @@ class Ldc(Method):
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the classifier (C, D) and what the parameters need besides.
 
-        With samples: covariances, the unit, and prototypes (C, D) if they are kept; with
-        posterior means: covariances, `prior_mean` (D,) and `prior_covariance` (D, D).
+        With samples: covariances, the unit, and prototypes (C, D) and counts (C,) if they are
+        kept; with posterior means: covariances, `prior_mean` (D,), `prior_covariance` (D, D).
         """
         state = {"classifier": self.classifier}
         state |= {f"unit.{name}": value for name, value in self.unit.state_dict().items()}
@@ -243,6 +251,8 @@ class Ldc(Method):
             state |= self.covariances.state_dict()
         if self.params.keeps_prototypes:
             state["prototypes"] = self.prototypes
+        if self.params.keeps_counts:
+            state["counts"] = self.counts
         if self.params.new_means == "posterior":
             state |= {"prior_mean": self.prior.mean, "prior_covariance": self.prior.covariance}
         return {name: value.detach().cpu().clone() for name, value in state.items()}
@@ -252,6 +262,7 @@ class Ldc(Method):
         tensors = {name: value.to(self.context.device) for name, value in state.items()}
         self.classifier = tensors["classifier"]
         self.prototypes = tensors.get("prototypes", self.classifier[:0])
+        self.counts = tensors.get("counts", self.classifier[:0, 0])
         if self.params.keeps_covariances:
             self.covariances.load_state_dict(tensors)
         if self.params.new_means == "posterior":
@@ -275,7 +286,7 @@ class Ldc(Method):
         if self._losses:
             arrays["classifier_loss"] = np.array(self._losses, dtype=np.float32)
         if self._centres is not None and self.params.sampler != "none":
-            sampler = self._sampler(self._centres, 0, self._centres)
+            sampler = self._sampler(self._centres, self.counts, 0, self._centres)
             generator = self._generator("artifacts", len(self._centres))
             for step, drawn in enumerate(sampler.draw_steps(ARTIFACT_SAMPLES, generator)):
                 arrays[f"generated_step{step}"] = drawn.cpu().numpy()
@@ -305,16 +316,22 @@ class Ldc(Method):
             return means
         numbers = len(self.classifier) + torch.arange(session.way, device=means.device)
         factors = self.covariances.factors(self.unit, self._known)(means, numbers).double()
-        counts = torch.stack([(labels == c).sum() for c in session.class_ids])
-        own = factors.mT @ factors
+        counts, own = class_counts(labels, session.class_ids), factors.mT @ factors
         return posterior_means(self.prior, means, own, counts, self.params.prior_weight).float()
 
-    def _sampler(self, means: torch.Tensor, first: int, known: torch.Tensor) -> GaussianSampler:
-        """Return the distributions of classes with these means, which are number `first` and on."""
+    def _sampler(
+        self, means: torch.Tensor, counts: torch.Tensor, first: int, known: torch.Tensor
+    ) -> GaussianSampler:
+        """Return the distributions of classes of these means, which have the numbers from `first`.
+
+        `counts` say how many samples each mean was taken of; `known` are the means of the classes
+        seen.
+        """
         numbers = first + torch.arange(len(means), device=means.device)
         factors = self._noise_factors(self.covariances, self.unit, known)
         rank = self.params.noise_rank(means.shape[1])
-        return GaussianSampler(self.unit, means, factors, numbers, rank)
+        kept = counts if self.params.keeps_counts else None
+        return GaussianSampler(self.unit, means, factors, numbers, rank, kept)
 
     def _noise_factors(
         self, covariances: Covariances, unit: CalibrationUnit, known: torch.Tensor

@@ -88,3 +88,13 @@ def test_a_protocol_may_be_a_file() -> None:
     protocol, folder = Registry().protocol(str(toml))
     assert protocol.name == "toy"
     assert folder == toml.parent
+
+
+def test_a_protocol_file_of_anothers_name_is_refused(tmp_path: Path) -> None:
+    registry = load_registry()
+    own = registry.get("protocol", "glyphs").file
+    assert registry.protocol(str(own))[0].name == "glyphs", "its own file is no other protocol"
+    changed = tmp_path / "my.toml"
+    changed.write_text(own.read_text().replace("epochs = 10", "epochs = 11"))
+    with pytest.raises(UsageError, match=r"my\.toml: name = 'glyphs' is the name of another"):
+        registry.protocol(str(changed))

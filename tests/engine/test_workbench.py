@@ -197,3 +197,11 @@ def test_outlier_shots_come_from_the_runs_own_representation(
     assert outliers.spec.split == "outlier:0.25"
     assert outliers.spec.representation.key == plain.spec.representation.key
     assert outliers.accuracies[0] == plain.accuracies[0], "the base session draws no shots"
+
+
+def test_a_data_set_without_reader_is_named_with_its_protocol(folder: Path) -> None:
+    toml = folder / "mine.toml"
+    text = (TOY / "toy.toml").read_text().replace('name = "toy"', 'name = "mine"')
+    toml.write_text(text.replace('dataset = "toy"', 'dataset = "toi"'))
+    with pytest.raises(UsageError, match=r"protocol 'mine' in .*: dataset = 'toi': unknown .*toy"):
+        run(folder, protocol=str(toml))

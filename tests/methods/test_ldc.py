@@ -114,6 +114,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"new_means": "posterior", "covariance": "empirical", "recurrent_steps": 0},
     {"new_means": "posterior", "sampler": "none"},
     {"virtual_classes": 0.5},
+    {"recurrent_inputs": "shots"},
+    {"recurrent_inputs": "shots", "covariance": "empirical", "kernel": 3, "recurrent_steps": 2},
     {"kernel": 3},
     {"loss": "js"},
     {"loss": "hellinger"},
@@ -202,7 +204,9 @@ def test_stored_bytes(overrides: dict[str, Any], means: str) -> None:
     if sampled and p.covariance == "mapped":
         values += (2 * p.kernel**2 + 1 + p.kernel**2) * p.hidden + 1
     if sampled and p.recurrent_steps:
-        values += (p.kernel + 1 + p.kernel) * p.hidden + 1
+        channels = 3 if p.recurrent_inputs == "shots" else 1
+        values += (channels * p.kernel + 1 + p.kernel) * p.hidden + 1
+        values += rows if p.recurrent_inputs == "shots" else 0
     if sampled and (p.recurrent_steps or p.covariance == "mapped"):
         values += 2
     assert method.state_bytes() == 4 * values
@@ -287,6 +291,7 @@ def test_one_shot_contributes_no_covariance_and_is_noted() -> None:
 
 FORMS: list[dict[str, Any]] = [
     {},
+    {"recurrent_inputs": "shots"},
     {"covariance": "shared"},
     {"covariance": "empirical"},
     {"sampler": "released"},
@@ -414,6 +419,13 @@ def test_posterior_means_shrink_the_shots_by_the_mapped_covariance() -> None:
         assert torch.allclose(state["classifier"][BASE + row], expected, atol=1e-4)
         assert not torch.allclose(expected, mean, atol=1e-2)
     assert 0 < method.notes()["prior_shrinkage"] < 1
+
+
+def test_counts_of_the_shots_are_kept_where_the_recurrent_step_sees_them() -> None:
+    method = _started({"recurrent_inputs": "shots"})
+    method.learn_session(_session(1, shot=3))
+    assert method.state_dict()["counts"].tolist() == [40.0] * BASE + [3.0] * WAY
+    assert "counts" not in _learnt({"recurrent_inputs": "shots", "recurrent_steps": 0}).state_dict()
 
 
 def test_posterior_leaves_base_classes_and_the_sample_mean_of_the_baseline_alone() -> None:

@@ -21,6 +21,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"sampler": "released"},
     {"new_means": "posterior"},
     {"means": "snapshot"},
+    {"recurrent_inputs": "shots"},
 ]
 
 

@@ -103,6 +103,23 @@ def test_recurrent_steps_share_their_weights() -> None:
     assert {k: v.shape for k, v in once.items()} == {k: v.shape for k, v in often.items()}
 
 
+def test_a_unit_that_sees_shots_is_told_the_mean_and_its_standard_error() -> None:
+    unit = _unit(pcu.UnitShape(mapped=False, steps=1, hidden=4, kernel=1, sees_shots=True))
+    torch.nn.init.normal_(unit.calibration.last, generator=_generator(1))
+    means, root = torch.rand(2, DIM, generator=_generator()) + 0.5, _root()
+    unit.set_scales(means, root)
+    noise = torch.randn(2, 3, DIM, generator=_generator())
+    counts = torch.tensor([5.0, 500.0])
+    first, last = unit.steps(means, unit.factors(means, root), noise, counts)
+    errors = (root @ root).diagonal().sqrt() / counts[:, None].sqrt()
+    maps = first / unit.scales[0], means / unit.scales[0], errors / unit.scales[1]
+    x, w, e = (each if each.ndim == 3 else each[:, None].expand(2, 3, DIM) for each in maps)
+    change = unit.calibration(*(each.flatten(0, 1) for each in (x, w, e))).view(2, 3, DIM)
+    assert torch.allclose(last, first + unit.scales[0] * change, atol=1e-5)
+    more = unit.steps(means, unit.factors(means, root), noise, counts.flip(0))[1]
+    assert not torch.allclose(more, last, atol=1e-3)
+
+
 def test_extreme_means_give_finite_samples() -> None:
     unit = _unit()
     for part in (unit.mapping, unit.calibration):

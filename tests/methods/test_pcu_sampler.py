@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -31,9 +32,11 @@ def _root() -> torch.Tensor:
     return mixing @ mixing.T + 0.1 * torch.eye(DIM)
 
 
-def _sampler(classes: int = 9, calls: list[int] | None = None) -> pcu_sampler.GaussianSampler:
+def _sampler(
+    classes: int = 9, calls: list[int] | None = None, shape: pcu.UnitShape = SHAPE
+) -> pcu_sampler.GaussianSampler:
     """Return a sampler whose unit does something; `calls` takes the classes of each evaluation."""
-    unit, root = pcu.CalibrationUnit(SHAPE, _generator(5)), _root()
+    unit, root = pcu.CalibrationUnit(shape, _generator(5)), _root()
     for part in (unit.mapping, unit.calibration):
         torch.nn.init.normal_(part.last, std=0.1, generator=_generator(1))
 
@@ -43,7 +46,8 @@ def _sampler(classes: int = 9, calls: list[int] | None = None) -> pcu_sampler.Ga
         return unit.factors(means, root)
 
     means = torch.rand(classes, DIM, generator=_generator())
-    return pcu_sampler.GaussianSampler(unit, means, factors)
+    counts = torch.arange(classes) + 1.0
+    return pcu_sampler.GaussianSampler(unit, means, factors, counts=counts)
 
 
 def test_steps_start_with_the_gaussian_and_end_with_what_is_drawn() -> None:
@@ -56,12 +60,16 @@ def test_steps_start_with_the_gaussian_and_end_with_what_is_drawn() -> None:
     assert not torch.allclose(first, last, atol=1e-3)
 
 
-def test_sampler_gives_the_same_in_any_chunking(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = _sampler().draw(4, _generator(1))
+@pytest.mark.parametrize("sees_shots", [False, True])
+def test_sampler_gives_the_same_in_any_chunking(
+    sees_shots: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = replace(SHAPE, sees_shots=sees_shots)
+    whole = _sampler(shape=shape).draw(4, _generator(1))
     monkeypatch.setattr(pcu_sampler, "CHUNK_BYTES", 1)
     monkeypatch.setattr(pcu_sampler, "CACHE_BYTES", 0)
     calls: list[int] = []
-    chunked = _sampler(calls=calls).draw(4, _generator(1))
+    chunked = _sampler(calls=calls, shape=shape).draw(4, _generator(1))
     assert whole.shape == (9, 4, DIM)
     assert calls == list(range(9))
     assert torch.allclose(chunked, whole, atol=1e-5)

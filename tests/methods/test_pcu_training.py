@@ -55,7 +55,8 @@ def _base(
 ) -> pcu_training.BaseClasses:
     means = torch.stack([rows.mean(dim=0) for rows in real])
     unit.set_scales(means, root)
-    return pcu_training.BaseClasses(means, real, lambda w, _: unit.factors(w, root))
+    counts = torch.tensor([float(len(rows)) for rows in real])
+    return pcu_training.BaseClasses(means, counts, real, lambda w, _: unit.factors(w, root))
 
 
 def _train(
@@ -72,10 +73,15 @@ def _train(
 
 
 def _kl(
-    unit: pcu.CalibrationUnit, means: torch.Tensor, root: torch.Tensor, real: torch.Tensor
+    unit: pcu.CalibrationUnit,
+    means: torch.Tensor,
+    root: torch.Tensor,
+    real: torch.Tensor,
+    shots: int = 1,
 ) -> list[float]:
     """Return the sliced KL(generated‖real) after each recurrent step."""
-    sampler = GaussianSampler(unit, means, lambda w, _: unit.factors(w, root))
+    counts = torch.full((len(means),), float(shots))
+    sampler = GaussianSampler(unit, means, lambda w, _: unit.factors(w, root), counts=counts)
     steps = sampler.draw_steps(400, _generator(8))
     directions = matching.random_directions(real.shape[2], real.shape[2], _generator(9))
     return [float(matching.matching_loss(x, real, "kl", directions)) for x in steps]
@@ -131,6 +137,19 @@ def test_recurrent_calibration_lowers_the_kl_of_few_shot_means() -> None:
     _, root = _base_statistics(base)
     mapped, *calibrated = _kl(unit, new[:, :5].mean(dim=1), root, new)
     assert all(kl < mapped for kl in calibrated)
+
+
+def test_a_unit_that_sees_shots_tells_few_from_many() -> None:
+    """What moves a mean of few shots must leave a mean of many samples where it is."""
+    everything = _classes(40)
+    base, new = everything[:30], everything[30:]
+    blind, seeing = _unit(), _unit(replace(FULL, sees_shots=True))
+    for unit in (blind, seeing):
+        _train(unit, base)
+    _, root = _base_statistics(base)
+    few, true = new[:, :5].mean(dim=1), new.mean(dim=1)
+    assert _kl(seeing, few, root, new, shots=5)[-1] < _kl(blind, few, root, new)[-1]
+    assert _kl(seeing, true, root, new, shots=200)[-1] < _kl(seeing, true, root, new, shots=5)[-1]
 
 
 def test_training_is_deterministic_and_reports_its_progress() -> None:
