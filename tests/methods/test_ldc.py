@@ -461,6 +461,14 @@ def test_artifacts_are_generated_features_per_step_and_the_loss_curve() -> None:
     assert "generated_step0" not in restored.artifacts()
 
 
+def test_proposed_values_are_parameters_that_change_the_result() -> None:
+    default = _learnt()
+    for name, values in Ldc.tuning_grid.items():
+        assert getattr(default.params, name) in values
+        for value in set(values) - {getattr(default.params, name)}:
+            assert not torch.equal(_learnt({name: value}).classifier, default.classifier)
+
+
 def test_parameters_come_typed_from_the_command_line() -> None:
     values = {"recurrent_steps": "3", "kernel": "3", "lr": "0.1", "space": "raw"}
     params = parse_params("ldc", LdcParams, values)
