@@ -72,13 +72,9 @@ def base_training_data(dataset: Dataset, protocol: Protocol) -> Dataset:
         chosen = random.permutation(len(members)) < count
         tested.append(members[chosen])
         kept.append(members[~chosen])
-    identity = [dataset.fingerprint, protocol.class_order, protocol.classes_used, fraction]
-    return replace(
-        dataset,
-        train=_part(train, np.sort(np.concatenate(kept))),
-        test=_part(train, np.sort(np.concatenate(tested))),
-        fingerprint=digest_of(identity),
-    )
+    halves = [_part(train, np.sort(np.concatenate(chosen))) for chosen in (kept, tested)]
+    content = [dataset.fingerprint, protocol.class_order, *(half.keys for half in halves)]
+    return replace(dataset, train=halves[0], test=halves[1], fingerprint=digest_of(content))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ TRAINING_MODULES = (
     "weights",
 )
 """Engine modules whose code can change a trained representation or its features."""
-RUN_MODULES = (*TRAINING_MODULES, "features", "method", "protocol", "runner", "sessions")
+RUN_MODULES = (*TRAINING_MODULES, "features", "method", "protocol", "pseudo", "runner", "sessions")
 """Engine modules whose code can change a prediction."""
 
 
