@@ -204,7 +204,7 @@ def run(
     if tuned:
         from fscil_bench.tuning import with_choice
 
-        requests = [with_choice(bench.store, registry, request) for request in requests]
+        requests = [with_choice(bench, request) for request in requests]
     _run_all(bench, requests, force, artifacts, debug)
 
 

@@ -108,8 +108,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(seeds))
 
 
-def parse_settings(settings: Iterable[str]) -> dict[str, str]:
-    """Return `name=value` settings as a dict.
+def parse_settings(settings: Iterable[str], option: str = "--set") -> dict[str, str]:
+    """Return `name=value` settings as a dict; `option` is where they were given.
 
     Raises:
         UsageError: a setting has no `=`, or a name comes twice.
@@ -118,9 +118,9 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"--set {setting!r}: write name=value")
+            raise UsageError(f"{option} {setting!r}: write name=value")
         if name.strip() in found:
-            raise UsageError(f"--set {name.strip()} is given twice")
+            raise UsageError(f"{option} {name.strip()} is given twice")
         found[name.strip()] = value.strip()
     return found
 

@@ -14,6 +14,7 @@ data_app = typer.Typer(
     no_args_is_help=True, help="Get, check and list data sets; make a protocol of your own."
 )
 WEIGHTS = "resnet18"
+LEFTOVERS = "leftovers"
 
 
 @data_app.command()
@@ -79,9 +80,13 @@ def check(
     plugin: Plugins = [],  # noqa: B006
     debug: Debug = False,
 ) -> None:
-    """Verify the data of a protocol and print their fingerprint, which every run records."""
+    """Verify the data of a protocol, what is decoded of them as well, and print the fingerprint.
+
+    Every run records it.
+    """
     del debug
     from fscil_bench.data_listing import protocol_of
+    from fscil_bench.image_cache import verify
     from fscil_bench.progress import for_terminal
     from fscil_bench.registry import load_registry
     from fscil_bench.store import Store, data_roots
@@ -96,6 +101,7 @@ def check(
     bench = Workbench(Store(None, cache), registry, for_terminal(), options)
     protocol, folder = protocol_of(registry, name)
     data = bench.dataset(protocol, folder)
+    verify(data)
     show(f"protocol        {protocol.name}")
     show(f"data set        {data.name}")
     show(f"classes         {len(data.class_names)}")
@@ -118,7 +124,7 @@ def list_(
 ) -> None:
     """Show which data sets are there, where, and how big; and what the caches hold."""
     del debug
-    from fscil_bench.data_listing import cached, megabytes, whereabouts
+    from fscil_bench.data_listing import cached, left_over, megabytes, whereabouts
     from fscil_bench.image_cache import ImageCache
     from fscil_bench.progress import for_terminal
     from fscil_bench.registry import load_registry
@@ -134,6 +140,11 @@ def list_(
             show(f"{name:<16} {whereabouts(reader, roots, digest)}")
     for folder, size in cached(store.cache):
         show(f"cache            {folder}  {megabytes(size)}")
+    if sizes := [size for _, size in left_over(store.cache)]:
+        show(
+            f"{LEFTOVERS:<16} {len(sizes)} files or folders in {store.cache}, left over from "
+            f"interrupted work, if none is under way  {megabytes(sum(sizes))}"
+        )
 
 
 @data_app.command()
@@ -141,25 +152,30 @@ def list_(
 def clear(
     what: Annotated[
         list[str] | None,
-        typer.Argument(help="Cache folders as `data list` shows them. (default: all of them)"),
+        typer.Argument(
+            help="Cache folders, or leftovers, as `data list` shows them. (default: all of them)"
+        ),
     ] = None,
     cache: Cache = None,
     debug: Debug = False,
 ) -> None:
-    """Remove caches: decoded images, features, what methods learnt from base data."""
-    del debug
-    import shutil
+    """Remove caches: decoded images, features, what methods learnt from base data.
 
-    from fscil_bench.data_listing import cached
+    Leftovers are what interrupted work left half-written; work under way needs its own.
+    """
+    del debug
+    from fscil_bench.data_listing import cached, left_over
     from fscil_bench.store import Store
 
     store = Store(None, cache)
-    known = {str(folder): folder for folder, _ in cached(store.cache)}
+    known = {str(folder): [folder] for folder, _ in cached(store.cache)}
+    known[LEFTOVERS] = [path for path, _ in left_over(store.cache)]
     for name in what or list(known):
         if name not in known:
             raise UsageError(f"{name}: not a cache folder; `fscil-bench data list` shows them")
-        shutil.rmtree(known[name])
-        show(f"removed {name}")
+        for path in known[name]:
+            _remove(path)
+            show(f"removed {path}")
 
 
 @data_app.command()
@@ -195,6 +211,15 @@ def scan(
         return
     write_text(out, text)
     say(f"wrote {out}")
+
+
+def _remove(path: Path) -> None:
+    import shutil
+
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _check_target(out: Path, force: bool) -> None:

@@ -133,6 +133,15 @@ class StoredEpisodes:
         return values
 
     @property
+    def readable(self) -> bool:
+        """Whether the accuracies can be read."""
+        try:
+            self.accuracies  # noqa: B018 - reading is the check
+        except StoreError:
+            return False
+        return True
+
+    @property
     def accuracy(self) -> Interval:
         """Mean accuracy with its 95 % interval over the episodes."""
         return mean_interval(self.accuracies.tolist())

@@ -127,7 +127,7 @@ def episodes(
     if tuned:
         from fscil_bench.tuning import with_choice
 
-        requests = [with_choice(bench.store, registry, request) for request in requests]
+        requests = [with_choice(bench, request) for request in requests]
     designs = [
         _design(way=ways, shot=shots, queries=queries, episodes=count)
         for ways in words([way])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,10 +72,12 @@ class ImageCache:
         return replace(_open(folder, reader.name), unofficial=source.unofficial)
 
     def digest(self, path: Path, algorithm: str) -> str:
-        """Return a file's digest, remembered for as long as its size and time do not change."""
+        """Return a file's digest, remembered while its size and times do not change."""
         memo = self.store.cache / "digests.json"
         status = path.stat()
-        key = f"{algorithm}:{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
+        # Tools that copy or unpack set the time of the content back, but not that of the change.
+        times = f"{status.st_mtime_ns}:{status.st_ctime_ns}"
+        key = f"{algorithm}:{path.resolve()}:{status.st_size}:{times}"
         try:
             known = TypeAdapter(dict[str, str]).validate_json(memo.read_bytes())
         except (OSError, ValueError):
@@ -91,7 +93,7 @@ class ImageCache:
     ) -> None:
         index = reader.index(source, request)
         _check(index, reader.name)
-        digest = hashlib.sha256(json.dumps(index.class_names).encode())
+        content = _Fingerprint(index.class_names)
         total = len(index.train) + len(index.test)
         kept: dict[str, list[Item]] = {}
         broken: list[DataError] = []
@@ -112,16 +114,16 @@ class ImageCache:
                     _check_pixels(pixels, reader.name, item, request)
                     writer.add(pixels)
                     kept[half].append(item)
-                    digest.update(pixels.tobytes())
+                    content.add(pixels)
                 writer.close()
                 _save_labels(new, half, kept[half], _numbers(items, kept[half]))
-                digest.update(json.dumps([item.label for item in kept[half]]).encode())
+                content.end_half([item.label for item in kept[half]])
             if broken and not self.skip_broken:
                 raise _all_broken(reader.name, broken)
             meta = {
                 "class_names": index.class_names,
                 "class_keys": index.class_keys or index.class_names,
-                "fingerprint": digest.hexdigest()[:32],
+                "fingerprint": content.value,
                 "skipped": len(broken),
                 "train_keys": [item.key for item in kept["train"]],
                 "test_keys": [item.key for item in kept["test"]],
@@ -134,6 +136,49 @@ def decoded_datasets(store: Store, name: str) -> Iterator[Dataset]:
     for meta in sorted(store.cache_folder("images", name).parent.glob(f"{name}-*/meta.json")):
         with suppress(DataError):
             yield _open(meta.parent, name)
+
+
+def verify(dataset: Dataset) -> None:
+    """Compare what the cache holds of a data set with the fingerprint it was decoded with.
+
+    Args:
+        dataset: as `ImageCache.load` returns it, or with its classes or halves rearranged.
+
+    Raises:
+        DataError: pixels or labels have changed since; the message names the folder.
+    """
+    mapped = dataset.train.images.flat
+    if not isinstance(mapped, np.memmap) or mapped.filename is None:
+        return  # nothing of it is kept on disk
+    folder = Path(mapped.filename).parent
+    stored = _open(folder, dataset.name)
+    content = _Fingerprint(stored.class_names)
+    for half in (stored.train, stored.test):
+        for number in range(len(half)):
+            content.add(half.images[number])
+        content.end_half(half.labels.tolist())
+    if content.value != stored.fingerprint:
+        problem = f"its content has the fingerprint {content.value}, not {stored.fingerprint}"
+        raise _damaged(folder, problem)
+
+
+class _Fingerprint:
+    """Identifies what a data set holds: its class names, then each half's pixels and labels."""
+
+    def __init__(self, class_names: Sequence[str]) -> None:
+        self._digest = hashlib.sha256(json.dumps(class_names).encode())
+
+    def add(self, pixels: np.ndarray) -> None:
+        """Take in the next image of the half, uint8 (H, W, 3)."""
+        self._digest.update(pixels.tobytes())
+
+    def end_half(self, labels: Iterable[int]) -> None:
+        """Take in the labels of the half whose images were added."""
+        self._digest.update(json.dumps(list(labels)).encode())
+
+    @property
+    def value(self) -> str:
+        return self._digest.hexdigest()[:32]
 
 
 def _check_pixels(pixels: Pixels, name: str, item: Item, request: ReadRequest) -> None:
@@ -185,10 +230,14 @@ def _open(folder: Path, name: str) -> Dataset:
             skipped=meta["skipped"],
         )
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{folder}: the image cache is damaged ({error}); remove the folder, and the images "
-            "are decoded again"
-        ) from error
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: Path, problem: object) -> DataError:
+    return DataError(
+        f"{folder}: the image cache is damaged ({problem}); remove the folder, by hand or with "
+        f"`fscil-bench data clear {folder}`, and the images are decoded again"
+    )
 
 
 def _numbers(items: Sequence[Item], kept: Sequence[Item]) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fscil_bench.data import Dataset, DatasetIndex, ImageArray, Item
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, UsageError
 
 LIST = re.compile(r"session_(\d+)\.txt")
 NAMED = 20
@@ -32,24 +32,21 @@ def parse_index_list(path: Path) -> tuple[Entry, ...]:
 
     Raises:
         DataError: the file is missing, empty or not text, or a line is neither an index nor a
-            path, is of the other kind than the lines before, or repeats one (file:line).
+            path, or is of the other kind than the lines before (file:line).
     """
-    entries: dict[str, Entry] = {}
+    entries: list[Entry] = []
     for number, line in _lines(path):
         where = f"{path}:{number}"
         text = str(int(line)) if re.fullmatch(r"[+-]?[0-9]+", line) else line.replace("\\", "/")
-        if text in entries:
-            raise DataError(f"{where}: {line} is listed a second time, after {entries[text].where}")
-        entries[text] = _entry(where, text)
-        first = next(iter(entries.values()))
-        if (entries[text].path is None) != (first.path is None):
+        entries.append(_entry(where, text))
+        if (entries[-1].path is None) != (entries[0].path is None):
             raise DataError(
                 f"{where}: {line!r} is of another kind than the first entry; a list holds either "
                 "indices or paths"
             )
     if not entries:
         raise DataError(f"{path}: the list is empty")
-    return tuple(entries.values())
+    return tuple(entries)
 
 
 def shots_from_lists(folder: Path, index: DatasetIndex) -> tuple[Row, ...]:
@@ -63,14 +60,21 @@ def shots_from_lists(folder: Path, index: DatasetIndex) -> tuple[Row, ...]:
         DataError: there are no lists or one is missing, an entry fits no training image or more
             than one, a class is in two sessions, or test images are listed; the message lists
             the overlap.
+        UsageError: two lines of a list mean the same image, however they write it (file:line).
     """
     known = _Known(index)
     rows: list[Row] = []
     test: list[str] = []
     for session, path in _files(folder):
         shots: dict[int, list[str]] = {}
+        lines: dict[str, str] = {}
         for entry in parse_index_list(path):
             half, item = known.find(entry)
+            line = entry.where.rpartition(":")[2]
+            if item.key in lines:
+                same = f"the same image as line {lines[item.key]} ({item.key})"
+                raise UsageError(f"{entry.where}: {same}")
+            lines[item.key] = line
             if half == "test":
                 test.append(f"{entry.where}: {item.key}")
             shots.setdefault(item.label, []).append(str(item.number))

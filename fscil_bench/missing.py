@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fscil_bench.episode_store import find_episodes
 from fscil_bench.episodes import EpisodesPlan, plan_episodes, run_episodes
-from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.registry import Registry
 from fscil_bench.report import Report, Selection, Wanted
 from fscil_bench.workbench import Plan, Workbench
@@ -31,7 +31,8 @@ def make_missing(bench: Workbench, wanted: Sequence[Wanted]) -> tuple[str, ...]:
     """Make what is not stored, one after the other; return what could not be made, and why.
 
     Everything is planned before anything is run. A run that fails does not stop the others, and
-    what an interruption leaves out is made when the same is wanted again.
+    what an interruption leaves out is made when the same is wanted again. A run whose arrays
+    cannot be read counts as not stored.
     """
     todo: list[tuple[str, Callable[[], object]]] = []
     failures: dict[str, None] = {}
@@ -60,20 +61,53 @@ def _work(bench: Workbench, wanted: Wanted) -> Callable[[], object] | None:
     """Return what makes a run, or None if it is stored."""
     if wanted.episodes is not None:
         episodes = plan_episodes(bench, wanted.request, wanted.episodes)
-        return None if _stored_episodes(bench, episodes) else lambda: run_episodes(bench, episodes)
+        if _stored_episodes(bench, episodes):
+            return None
+        return lambda: _make_episodes(bench, episodes)
     plan = bench.plan(wanted.request)
     if _stored(bench, plan, wanted.artifacts):
         return None
-    return lambda: bench.run(plan, artifacts=wanted.artifacts)
+    return lambda: _make(bench, plan, wanted.artifacts)
+
+
+def _make(bench: Workbench, plan: Plan, artifacts: bool) -> None:
+    # Asked again: the same may be wanted twice, or another process have made it by now.
+    if not _stored(bench, plan, artifacts):
+        found = bench.store.find(plan.spec)
+        # Another report may need the arrays that a damaged run was kept with.
+        kept = found is not None and found.has_artifacts
+        bench.run(plan, force=True, artifacts=artifacts or kept)
+
+
+def _make_episodes(bench: Workbench, planned: EpisodesPlan) -> None:
+    if not _stored_episodes(bench, planned):
+        run_episodes(bench, planned, force=True)
 
 
 def _stored(bench: Workbench, plan: Plan, artifacts: bool) -> bool:
+    """Return whether a run is stored and what is wanted of it can be read.
+
+    Raises:
+        StoreError: its record is damaged.
+    """
     found = bench.store.find(plan.spec)
-    return found is not None and (found.has_artifacts or not artifacts)
+    if found is None:
+        return False
+    try:
+        found.metrics  # noqa: B018 - reading is the check
+        return not artifacts or bool(found.artifacts())
+    except StoreError:
+        return False
 
 
 def _stored_episodes(bench: Workbench, planned: EpisodesPlan) -> bool:
-    return find_episodes(bench.store, planned.spec) is not None
+    """Return whether episodes are stored and their accuracies can be read.
+
+    Raises:
+        StoreError: their record is damaged.
+    """
+    found = find_episodes(bench.store, planned.spec)
+    return found is not None and found.readable
 
 
 def _title(wanted: Wanted) -> str:

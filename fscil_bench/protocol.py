@@ -113,7 +113,9 @@ class Protocol(_Frozen):
     way: PositiveInt
     shot: PositiveInt
     sessions: Annotated[int, Field(ge=0)]
-    class_order: Annotated[str, Field(pattern=r"^(dataset|seed:\d+|list:.+)$")] = "dataset"
+    class_order: Annotated[str, Field(pattern=r"^(dataset|seed:(0|[1-9][0-9]*)|list:.+)$")] = (
+        "dataset"
+    )
     split: Literal["canonical", "seeded"] = "seeded"
     canonical_shots: str | None = None
     canonical_rows: str | None = None
@@ -168,6 +170,12 @@ class Protocol(_Frozen):
             base, way = (changes.get(name, data[name]) for name in ("base_classes", "way"))
             classes = changes.get("classes", self.classes)
             changes["sessions"] = max(0, (classes - base) // max(1, way))
+            if changes["sessions"] == 0 and self.sessions > 0:
+                raise UsageError(
+                    f"protocol {self.name!r}: {base} base classes of {classes} leave "
+                    f"{max(0, classes - base)} for sessions of way = {way}: no session fits; lower "
+                    "--way or --base-classes, or ask for --sessions 0"
+                )
         for name, value in changes.items():
             target = data["recipe"] if name in Recipe.model_fields else data
             target[name] = value

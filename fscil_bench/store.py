@@ -470,10 +470,13 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = Path(os.fsdecode(error.filename)) if error.filename else path
-        if path.parent not in (place, *place.parents) and place not in path.parents:
+        place = Path(os.fsdecode(error.filename)).absolute() if error.filename else path
+        whole = path.absolute()
+        if whole.parent not in (place, *place.parents) and place not in whole.parents:
             raise StoreError(f"{place}: cannot be read ({error.strerror or error})") from error
+        # The name of a temporary file beside `path` would tell a user nothing.
+        shown = path if place.parent == whole.parent else place
         raise StoreError(
-            f"{place}: cannot be written ({error.strerror or error}); choose "
+            f"{shown}: cannot be written ({error.strerror or error}); choose "
             f"another folder with --results / --cache or make room"
         ) from error

@@ -24,8 +24,14 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], meta: Mapping[
     """
     ready = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
     header = {"meta": json.dumps(meta), "digest": _digest(ready)}
-    with replaced_file(path) as new:
-        save_file(ready, new, metadata=header)
+    try:
+        with replaced_file(path) as new:
+            save_file(ready, new, metadata=header)
+    except SafetensorError as error:
+        raise StoreError(
+            f"{path}: cannot be written ({error}); choose another folder with --results / --cache "
+            "or make room"
+        ) from error
 
 
 def load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

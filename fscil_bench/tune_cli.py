@@ -73,13 +73,21 @@ def tune(
     from fscil_bench.progress import for_terminal
     from fscil_bench.registry import load_registry
     from fscil_bench.store import Store, data_roots
-    from fscil_bench.tuning import CRITERIA, Tuning, choose, default_grid, store_choice, table
+    from fscil_bench.tuning import (
+        CRITERIA,
+        Tuning,
+        checked_grid,
+        choose,
+        default_grid,
+        store_choice,
+        table,
+    )
     from fscil_bench.workbench import Options, RunRequest, Workbench
 
     if criterion not in CRITERIA:
         raise UsageError(f"unknown criterion {criterion!r}; {nearest(criterion, list(CRITERIA))}")
     registry, store = load_registry(tuple(plugin)), Store(results, cache)
-    values = {name: text.split(",") for name, text in parse_settings(grid).items()}
+    values = {n: t.split(",") for n, t in parse_settings(grid, "--grid").items()}
     request = RunRequest(
         method=method,
         protocol=protocol,
@@ -87,9 +95,8 @@ def tune(
         params=parse_settings(settings),
         overrides={} if epochs is None else {"epochs": epochs},
     )
-    tuning = Tuning(
-        request, values or default_grid(registry, method), parse_seeds(seeds), criterion
-    )
+    tried = checked_grid(registry, request, values or default_grid(registry, method))
+    tuning = Tuning(request, tried, parse_seeds(seeds), criterion)
     bench = Workbench(
         store,
         registry,

@@ -14,8 +14,9 @@ from fscil_bench.errors import StoreError, UsageError
 from fscil_bench.metrics import Interval, average_accuracy, mean_interval
 from fscil_bench.params import params_dict, parse_params
 from fscil_bench.registry import Registry
+from fscil_bench.spec import RunSpec, digest_of
 from fscil_bench.store import Store, StoredRun, now, write_text
-from fscil_bench.workbench import RunRequest
+from fscil_bench.workbench import RunRequest, Workbench
 
 Criterion = Literal["last", "average", "harmonic"]
 CRITERIA: dict[Criterion, Callable[[StoredRun], float]] = {
@@ -37,8 +38,8 @@ class Trial(BaseModel):
     base: float
     new: float
     harmonic: float
-    half_width: float
-    """Of the criterion's 95 % Student-t interval over seeds; NaN for one seed."""
+    half_width: float | None
+    """Of the criterion's 95 % Student-t interval over seeds; None for one seed."""
 
 
 class Choice(BaseModel):
@@ -48,6 +49,7 @@ class Choice(BaseModel):
         params: the chosen values of the parameters that were varied or fixed.
         trials: every setting, best first.
         code: digest of the method as it was when it was tuned.
+        terms: digest of the data, the classes and shots, the recipe and the representation.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -60,6 +62,7 @@ class Choice(BaseModel):
     seeds: tuple[int, ...]
     trials: tuple[Trial, ...]
     code: str
+    terms: str
     created: str
 
     @property
@@ -99,6 +102,27 @@ class Tuning:
                 yield replace(self.request, params=params, seed=seed, pseudo=True)
 
 
+def checked_grid(
+    registry: Registry, request: RunRequest, grid: Mapping[str, Sequence[Any]]
+) -> dict[str, list[Any]]:
+    """Return the grid with its values typed by the method's parameters, each once.
+
+    Raises:
+        UsageError: an unknown name or value, or a parameter that is fixed as well.
+    """
+    plugin = registry.get("method", request.method)
+    checked: dict[str, list[Any]] = {}
+    for name, values in grid.items():
+        if name in request.params:
+            raise UsageError(f"{name} is both fixed by --set and varied by --grid; leave one away")
+        typed = [
+            params_dict(parse_params(f"method {plugin.name!r}", plugin.value.Params, {name: v}))
+            for v in values
+        ]
+        checked[name] = list(dict.fromkeys(each[name] for each in typed))
+    return checked
+
+
 def default_grid(registry: Registry, method: str) -> Mapping[str, Sequence[Any]]:
     """Return the values that a method's author proposes to try.
 
@@ -136,8 +160,16 @@ def choose(tuning: Tuning, runs: Sequence[StoredRun], registry: Registry) -> Cho
         seeds=tuple(tuning.seeds),
         trials=tuple(ranked),
         code=plugin.digest(),
+        terms=terms(runs[0].spec),
         created=now(),
     )
+
+
+def terms(spec: RunSpec) -> str:
+    """Identify what a choice of parameters is good for: all of a run but method, seeds and code."""
+    protocol = spec.protocol.model_dump(exclude={"name", "title"})
+    apart = {"seed", "code", "engine", "precision"}
+    return digest_of([protocol, spec.representation.model_dump(exclude=apart)])
 
 
 def _trial(params: dict[str, Any], runs: Sequence[StoredRun], criterion: Criterion) -> Trial:
@@ -151,7 +183,7 @@ def _trial(params: dict[str, Any], runs: Sequence[StoredRun], criterion: Criteri
         base=over_seeds(lambda run: run.metrics[-1].base).mean,
         new=over_seeds(lambda run: run.metrics[-1].new).mean,
         harmonic=over_seeds(CRITERIA["harmonic"]).mean,
-        half_width=over_seeds(CRITERIA[criterion]).half_width,
+        half_width=None if len(runs) < 2 else over_seeds(CRITERIA[criterion]).half_width,
     )
 
 
@@ -163,32 +195,42 @@ def store_choice(store: Store, protocol: str, choice: Choice) -> str:
     return str(path)
 
 
-def with_choice(store: Store, registry: Registry, request: RunRequest) -> RunRequest:
+def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
     """Return a request with the stored choice of its parameters; those it names itself stay.
 
     Raises:
-        UsageError: nothing was chosen for this method, protocol and representation.
+        UsageError: nothing was chosen for this method, protocol and representation, or on other
+            terms: other data, classes, shots, training, or another version of the method.
         StoreError: the file is damaged.
     """
-    protocol = registry.protocol(request.protocol)[0].name
-    path = store.tuned_file(protocol, request.representation, request.method)
-    command = f"fscil-bench tune --method {request.method} --protocol {request.protocol}"
-    if request.representation != "cosine":
-        command += f" --representation {request.representation}"
+    protocol = bench.registry.protocol(request.protocol)[0].name
+    path = bench.store.tuned_file(protocol, request.representation, request.method)
+    again = f"choose again with `fscil-bench tune --method {request.method}"
+    again += f" --protocol {request.protocol} --representation {request.representation} ...`"
     if not path.exists():
         raise UsageError(
             f"no parameters were chosen for {request.method!r} on protocol {protocol!r}, "
-            f"representation {request.representation!r} ({path} is not there); choose them: "
-            f"{command}"
+            f"representation {request.representation!r} ({path} is not there); "
+            f"{again.replace('choose again', 'choose them')}"
         )
     try:
         choice = Choice.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise StoreError(f"{path}: damaged ({error}); choose again: {command}") from error
-    if choice.code != registry.get("method", request.method).digest():
+        reason = str(error).splitlines()[0]
+        raise StoreError(f"{path}: damaged ({reason}); {again}") from error
+    if choice.method != request.method:
+        raise StoreError(f"{path}: damaged (it is about method {choice.method!r}); {again}")
+    if choice.code != bench.registry.get("method", request.method).digest():
         raise UsageError(
             f"{path}: the method {request.method!r} has changed since its parameters were chosen; "
-            f"choose again: {command}"
+            f"{again}"
+        )
+    base_only = replace(request, params={}, pseudo=True, split=None, index_list=None)
+    if choice.terms != terms(bench.plan(base_only).spec):
+        raise UsageError(
+            f"{path}: these parameters were chosen on other terms than they are asked for: the "
+            f"data, the classes, way or shots, the recipe or the representation differ; {again} "
+            "(a protocol that differs needs a TOML and a name of its own)"
         )
     kept = {name: value for name, value in choice.params.items() if name not in request.params}
     rule = choice.rule
@@ -205,10 +247,9 @@ def table(choice: Choice) -> str:
     ]
     for trial in choice.trials:
         figures = (trial.last, trial.average, trial.base, trial.new, trial.harmonic)
-        cells = [*figures, trial.half_width]
-        lines.append(
-            f"| {_named(trial.params)} | " + " | ".join(f"{100 * x:.2f}" for x in cells) + " |"
-        )
+        cells = [f"{100 * figure:.2f}" for figure in figures]
+        cells.append("" if trial.half_width is None else f"{100 * trial.half_width:.2f}")
+        lines.append(f"| {_named(trial.params)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -222,5 +263,6 @@ def _csv(choice: Choice) -> str:
     lines = [",".join([*names, *figures])]
     for trial in choice.trials:
         values = [json.dumps(trial.params[name]).strip('"') for name in names]
-        lines.append(",".join([*values, *(repr(getattr(trial, name)) for name in figures)]))
+        reached = [getattr(trial, name) for name in figures]
+        lines.append(",".join([*values, *("" if x is None else repr(x) for x in reached)]))
     return "\n".join(lines) + "\n"

@@ -38,6 +38,7 @@ from fscil_bench.runner import run_sessions
 from fscil_bench.seeding import Randomness
 from fscil_bench.sessions import (
     LISTED,
+    OUTLIER,
     SPLITS,
     Assignment,
     CanonicalShots,
@@ -385,7 +386,10 @@ def _split(
         check_listed_sessions(request.index_list, rows, protocol, dataset)
         return LISTED, CanonicalShots(request.index_list, rows)
     name = request.split or protocol.split
-    if name not in SPLITS and outlier_fraction(name) is None:
+    fraction = outlier_fraction(name)
+    if fraction is not None:
+        return f"{OUTLIER}:{fraction:g}", None  # however it was written
+    if name not in SPLITS:
         raise UsageError(f"unknown split {name!r}; known: {', '.join(SPLITS)}, outlier:Q")
     return name, read_canonical(protocol, folder) if name == "canonical" else None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from fscil_bench.store import StoredRun
 from ._variants import Variant, identity_of, wanted_runs
 
 Key = tuple[str, Design | None, int]
+Made = TypeVar("Made", StoredRun, StoredEpisodes)
 
 
 class Current:
@@ -51,7 +53,7 @@ class Shelf:
     """The runs and episodes of some variants on one protocol, by seed.
 
     Attributes:
-        problems: what is wrong with runs that are left out, in words.
+        problems: what is wrong with runs and episodes that are left out, in words.
         older: how many were left out because earlier code, or another network, made them.
         missing: what is not stored, as requests.
     """
@@ -67,10 +69,10 @@ class Shelf:
         current = Current(made)
         self.older = sum(not current.fits(spec) for _, spec in made)
         # Later entries replace earlier ones: of two with one key the newest stays.
-        self._runs = {_run_key(run): run for run in self._readable(runs) if current.fits(run.spec)}
-        self._episodes = {
-            _episodes_key(each): each for each in episodes if current.fits(each.spec.run)
-        }
+        whole = self._readable(runs, lambda run: run.metrics)
+        self._runs = {_run_key(run): run for run in whole if current.fits(run.spec)}
+        drawn = self._readable(episodes, lambda each: each.accuracies)
+        self._episodes = {_episodes_key(e): e for e in drawn if current.fits(e.spec.run)}
         self.missing = [each for key, each in wanted.items() if not self._has(key, each)]
 
     @property
@@ -89,7 +91,7 @@ class Shelf:
         }
 
     def episodes(self, variant: Variant) -> dict[int, StoredEpisodes]:
-        """Return the few-shot episodes of a variant by seed."""
+        """Return the readable few-shot episodes of a variant by seed."""
         identity = variant.identity(self.protocol, self.registry)
         keyed = {s: self._episodes.get((identity, variant.episodes, s)) for s in variant.seeds}
         return {seed: each for seed, each in keyed.items() if each is not None}
@@ -108,14 +110,14 @@ class Shelf:
             return key in self._episodes
         return run.has_artifacts or not wanted.artifacts
 
-    def _readable(self, runs: Iterable[StoredRun]) -> Iterator[StoredRun]:
-        for run in sorted(runs, key=lambda run: run.record.created):
+    def _readable(self, made: Iterable[Made], read: Callable[[Made], object]) -> Iterator[Made]:
+        for each in sorted(made, key=lambda each: each.record.created):
             try:
-                run.metrics  # noqa: B018 - reading is the check
+                read(each)
             except StoreError as error:
                 self.problems.append(f"left out: {error}")
                 continue
-            yield run
+            yield each
 
 
 def _run_key(run: StoredRun) -> Key:

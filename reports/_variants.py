@@ -98,14 +98,16 @@ def settings(text: str) -> dict[str, str]:
     """Return the parameters of `name=value,name=value`.
 
     Raises:
-        UsageError: an entry has no `=`.
+        UsageError: an entry has no `=`, or a name is there twice.
     """
-    found = {}
+    found: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = entry.partition("=")
+        name, equals, value = (part.strip() for part in entry.partition("="))
         if not equals:
             raise UsageError(f"{entry!r} in {text!r}: write name=value,name=value")
-        found[name.strip()] = value.strip()
+        if name in found:
+            raise UsageError(f"{text!r} sets {name!r} twice: give it one value")
+        found[name] = value
     return found
 
 

@@ -215,3 +215,57 @@ def test_clear_removes_what_list_shows(tmp_path: Path) -> None:
     assert call(tmp_path, "clear", "elsewhere").exit_code == 2
     assert call(tmp_path, "clear", str(folder)).output == f"removed {folder}\n"
     assert not folder.exists()
+
+
+def test_check_finds_a_cache_that_is_damaged_without_a_change_of_size(tmp_path: Path) -> None:
+    words = ["check", str(TOY / "toy.toml"), *WITH_TOY]
+    first = call(tmp_path, *words)
+    assert call(tmp_path, *words).output == first.output
+    (folder,) = (tmp_path / "cache/images").iterdir()
+    pixels = folder / "train.bin"
+    pixels.write_bytes(bytes(pixels.stat().st_size))
+    done = call(tmp_path, *words)
+    assert done.exit_code == 1
+    assert "the image cache is damaged" in done.output
+    assert f"fscil-bench data clear {folder}" in done.output
+    assert call(tmp_path, "clear", str(folder)).exit_code == 0
+    assert call(tmp_path, *words).output == first.output
+
+
+def killed(folder: Path) -> list[Path]:
+    """Write what a decode and a write of digests leave that are killed at once."""
+    left = [
+        folder / "cache/images/.toy-0123.ab_d3fgh",
+        folder / "cache/images/.toy-0123.old.abcdefgh",
+    ]
+    for path in left:
+        path.mkdir(parents=True)
+    (left[0] / "train.bin").write_bytes(bytes(2**20))
+    left.append(folder / "cache/.digests.json.k9abcde_")
+    left[-1].write_text("{")
+    return left
+
+
+def test_list_counts_what_interrupted_work_left(tmp_path: Path) -> None:
+    assert "leftovers" not in call(tmp_path, "list").output
+    killed(tmp_path)
+    last = call(tmp_path, "list").output.splitlines()[-1]
+    assert last.startswith(
+        f"leftovers        3 files or folders in {tmp_path / 'cache'}, left over"
+    )
+    assert last.endswith("1.0 MiB")
+
+
+@pytest.mark.parametrize("words", [["clear"], ["clear", "leftovers"]])
+def test_clear_removes_what_interrupted_work_left(tmp_path: Path, words: list[str]) -> None:
+    left = killed(tmp_path)
+    call(tmp_path, "check", str(TOY / "toy.toml"), *WITH_TOY)
+    assert all(path.exists() for path in left), "another process may still be writing them"
+    foreign = tmp_path / "cache/images/.gitignore"
+    foreign.write_text("*")
+    whole = [path for path in (tmp_path / "cache/images").iterdir() if path.name[0] != "."]
+    done = call(tmp_path, *words)
+    assert done.exit_code == 0, done.output
+    assert not any(path.exists() for path in left)
+    assert [path.exists() for path in whole] == [len(words) == 2]
+    assert foreign.exists()

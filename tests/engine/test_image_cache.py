@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +27,7 @@ from fscil_bench.data import (
     file_digest,
 )
 from fscil_bench.errors import DataError, StoreError
-from fscil_bench.image_cache import ImageCache
+from fscil_bench.image_cache import ImageCache, verify
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.store import Store
@@ -316,9 +319,36 @@ def test_a_damaged_cache_is_named_and_can_be_made_anew(
         load(tmp_path, Reader())
     text = str(caught.value)
     assert text.startswith(f"{folder}: the image cache is damaged (")
-    assert text.endswith("; remove the folder, and the images are decoded again")
+    assert text.endswith(
+        f"; remove the folder, by hand or with `fscil-bench data clear {folder}`, and the images "
+        "are decoded again"
+    )
     shutil.rmtree(folder)
     assert len(load(tmp_path, Reader()).train) == 4
+
+
+@pytest.mark.parametrize("resize", [None, 10], ids=["squares", "ragged"])
+def test_a_cache_as_it_was_decoded_is_verified(tmp_path: Path, resize: int | None) -> None:
+    verify(load(tmp_path, Reader(), request(resize=resize)))
+    data = load(tmp_path, broken(Reader(), "a1", "t0"), skip_broken=True)
+    verify(data)
+    rearranged = replace(data.train, labels=1 - data.train.labels)
+    verify(replace(data, train=rearranged, fingerprint="of another order"))
+
+
+@pytest.mark.parametrize("name", ["train.bin", "test.bin", "train_labels.npy"])
+def test_changed_content_of_the_same_size_is_found(tmp_path: Path, name: str) -> None:
+    load(tmp_path, Reader())
+    (folder,) = folders(tmp_path)
+    content = bytearray((folder / name).read_bytes())
+    content[-8] ^= 1
+    (folder / name).write_bytes(content)
+    data = load(tmp_path, Reader())
+    with pytest.raises(DataError) as caught:
+        verify(data)
+    text = str(caught.value)
+    assert text.startswith(f"{folder}: the image cache is damaged (its content has the fingerpr")
+    assert f", not {data.fingerprint}); remove the folder" in text
 
 
 def test_a_cache_without_its_mark_is_made_anew(tmp_path: Path) -> None:
@@ -363,7 +393,7 @@ def test_a_build_that_ends_second_does_not_disturb_the_first(tmp_path: Path) -> 
 def test_a_cache_that_another_process_ends_at_the_last_moment_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int
 ) -> None:
-    replace, moves, opened = Path.replace, [], []
+    replaced, moves, opened = Path.replace, [], []
 
     def late(path: Path, target: Path) -> Path:
         if path.parent == tmp_path / "cache" / "images" and not opened:
@@ -371,7 +401,7 @@ def test_a_cache_that_another_process_ends_at_the_last_moment_is_kept(
             if len(moves) == when:
                 opened.append(None)
                 opened[0] = load(tmp_path, Reader())
-        return replace(path, target)
+        return replaced(path, target)
 
     monkeypatch.setattr(Path, "replace", late)
     if when == 2:  # a folder without its mark is moved away first
@@ -450,6 +480,20 @@ def test_digests_are_remembered_until_the_file_changes(
     load(tmp_path, Digesting())
     assert len(asked) == 2
     assert len(folders(tmp_path)) == 2, "another content is another cache"
+
+
+def test_a_file_rewritten_with_its_old_time_is_hashed_again(tmp_path: Path) -> None:
+    archive = tmp_path / "archive.zip"
+    archive.write_bytes(b"one")
+    before = archive.stat()
+    load(tmp_path, Digesting())
+    end = time.monotonic() + 10
+    while archive.stat().st_ctime_ns == before.st_ctime_ns and time.monotonic() < end:
+        archive.write_bytes(b"two")  # until the clock of the file system has moved on
+        os.utime(archive, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert archive.stat().st_mtime_ns == before.st_mtime_ns
+    load(tmp_path, Digesting())
+    assert len(folders(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"md5:x": "y"}'])

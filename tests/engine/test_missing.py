@@ -135,6 +135,73 @@ def test_a_damaged_run_is_a_failure_that_says_what_to_remove(bench: Workbench) -
     assert make_missing(bench, seeds(NCM, 0)) == ()
 
 
+def damage(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+
+def test_a_run_whose_predictions_are_damaged_is_made_again(bench: Workbench) -> None:
+    make_missing(bench, seeds(NCM, 0, 1))
+    first, second = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
+    accuracies, before = second.accuracies, made(bench)
+    damage(second.folder / "predictions.npz")
+
+    assert make_missing(bench, seeds(NCM, 0, 1, 1)) == ()
+
+    _, again = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
+    assert again.accuracies == accuracies
+    after = made(bench)
+    assert after[first.spec.seed] == before[0]
+    assert after[1] > before[1]
+    make_missing(bench, seeds(NCM, 0, 1))
+    assert made(bench) == after
+
+
+def test_damaged_artifacts_are_made_again_where_they_are_wanted(bench: Workbench) -> None:
+    wanted = [replace(each, artifacts=True) for each in seeds(LDC, 0)]
+    make_missing(bench, wanted)
+    (run,) = bench.store.runs()[0]
+    arrays, before = run.artifacts(), made(bench)
+    damage(run.folder / "artifacts.npz")
+
+    assert make_missing(bench, seeds(LDC, 0)) == ()
+    assert made(bench) == before
+    assert make_missing(bench, wanted) == ()
+
+    again = bench.store.runs()[0][0].artifacts()
+    assert set(again) == set(arrays)
+    name = "session1/classifier_loss"
+    assert (again[name] == arrays[name]).all()
+
+
+def test_a_run_that_is_made_again_keeps_artifacts_that_others_wanted(bench: Workbench) -> None:
+    make_missing(bench, [replace(each, artifacts=True) for each in seeds(LDC, 0)])
+    (run,) = bench.store.runs()[0]
+    names = set(run.artifacts())
+    (run.folder / "predictions.npz").unlink()
+
+    assert make_missing(bench, seeds(LDC, 0)) == ()
+
+    (again,) = bench.store.runs()[0]
+    assert len(again.accuracies) == len(again.record.sessions)
+    assert set(again.artifacts()) == names
+
+
+def test_damaged_episodes_are_made_again(bench: Workbench) -> None:
+    wanted = [Wanted(LDC, episodes=DESIGN)]
+    make_missing(bench, wanted)
+    (found,), _ = stored_episodes(bench.store)
+    accuracies = found.accuracies
+    damage(found.folder / "accuracies.npy")
+    assert not stored_episodes(bench.store)[0][0].readable
+
+    assert make_missing(bench, wanted) == ()
+
+    (again,), _ = stored_episodes(bench.store)
+    assert again.readable
+    assert (again.accuracies == accuracies).all()
+
+
 class Asks(Report):
     """Wants what it is told to."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fscil_bench.errors import UsageError
-from fscil_bench.protocol import load_protocol
+from fscil_bench.protocol import Protocol, load_protocol
 
 GOOD = """name = "p"
 title = "P"
@@ -116,3 +116,17 @@ def test_overrides_are_validated(tmp_path: Path) -> None:
     assert protocol.recipe.epochs == 5
     with pytest.raises(UsageError, match=r"recipe\.epochs = 0"):
         protocol.override(epochs=0)
+
+
+def test_a_cut_that_leaves_no_session_is_refused(toy_protocol: Protocol) -> None:
+    with pytest.raises(UsageError, match=r"4 base classes of 6 leave 2 for sessions of way = 3"):
+        toy_protocol.override(way=3)
+    with pytest.raises(UsageError, match="no session fits"):
+        toy_protocol.override(base_classes=6)
+    assert toy_protocol.override(way=3, sessions=0).sessions == 0, "asked for"
+
+
+@pytest.mark.parametrize("order", ["seed:03", "seed:٣", "seed:-1"])
+def test_a_class_order_has_one_spelling(toy_protocol: Protocol, order: str) -> None:
+    with pytest.raises(UsageError, match="class_order"):
+        toy_protocol.override(class_order=order)

@@ -8,11 +8,21 @@ import pytest
 from typer.testing import CliRunner
 
 from fscil_bench.cli import app
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import StoreError, UsageError
+from fscil_bench.progress import Silent
 from fscil_bench.registry import load_registry
 from fscil_bench.store import Store
-from fscil_bench.tuning import Choice, Tuning, choose, store_choice, table, with_choice
-from fscil_bench.workbench import RunRequest
+from fscil_bench.tuning import (
+    Choice,
+    Tuning,
+    checked_grid,
+    choose,
+    store_choice,
+    table,
+    terms,
+    with_choice,
+)
+from fscil_bench.workbench import RunRequest, Workbench
 
 TOY = Path(__file__).parents[1] / "toy"
 REQUEST = RunRequest("ncm", "toy", params={"beta": "0.5"})
@@ -68,37 +78,97 @@ def test_the_table_and_the_file_hold_the_trials(factory: Any, store: Store) -> N
     assert lines[1].startswith("0.5,tukey,0.7,")
 
 
-def tuned(store: Store, request: RunRequest) -> RunRequest:
-    registry = load_registry((TOY / "toy_reader.py",))
-    return with_choice(store, registry, request)
+@pytest.fixture
+def bench(store: Store) -> Workbench:
+    return Workbench(store, load_registry((TOY / "toy_reader.py",)), Silent())
 
 
-def test_a_run_takes_the_choice_but_for_what_it_sets_itself(factory: Any, store: Store) -> None:
+TOML = str(TOY / "toy.toml")
+
+
+@pytest.fixture
+def stored(factory: Any, store: Store, bench: Workbench) -> Choice:
+    """Return a choice of Tukey space, stored for the toy protocol as it is."""
     low, high = ((36, 0), (34, 6), (30, 6)), ((36, 0), (34, 6), (30, 12))
-    store_choice(store, "toy", choice(factory, "last", (low, low), (high, high)))
-    toml = str(TOY / "toy.toml")
-    request = tuned(store, RunRequest("ncm", toml))
-    assert request.params == {"beta": 0.5, "space": "tukey"}
+    own = terms(bench.plan(RunRequest("ncm", TOML, pseudo=True)).spec)
+    found = choice(factory, "last", (low, low), (high, high)).model_copy(update={"terms": own})
+    store_choice(store, "toy", found)
+    return found
+
+
+def test_a_run_takes_the_choice_but_for_what_it_sets_itself(
+    stored: Choice, bench: Workbench
+) -> None:
+    request = with_choice(bench, RunRequest("ncm", TOML, representation_seed=3))
+    assert request.params == stored.params == {"beta": 0.5, "space": "tukey"}
     assert request.chosen == (
         "chosen on the pseudo-incremental split of base training data (last accuracy, 2 settings, "
         "2 seeds)"
     )
-    own = tuned(store, RunRequest("ncm", toml, params={"space": "raw"}))
+    own = with_choice(bench, RunRequest("ncm", TOML, params={"space": "raw"}))
     assert own.params == {"beta": 0.5, "space": "raw"}
     assert (own.chosen or "").endswith("set by hand: space")
 
 
-def test_without_a_choice_the_command_that_makes_one_is_named(store: Store) -> None:
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"overrides": {"shot": 2}},
+        {"overrides": {"epochs": 9}},
+        {"overrides": {"class_order": "seed:1"}},
+        {"representation_params": {"temperature": 4.0}},
+    ],
+)
+def test_a_choice_made_on_other_terms_is_refused(bench: Workbench, changed: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="chosen on other terms"):
+        with_choice(bench, RunRequest("ncm", TOML, **changed))
+
+
+def test_without_a_choice_the_command_that_makes_one_is_named(bench: Workbench) -> None:
     with pytest.raises(UsageError, match=r"tune --method ldc --protocol .*toy\.toml"):
-        tuned(store, RunRequest("ldc", str(TOY / "toy.toml")))
+        with_choice(bench, RunRequest("ldc", TOML))
 
 
-def test_a_choice_of_another_version_of_the_method_is_refused(factory: Any, store: Store) -> None:
-    same = ((36, 0), (34, 6), (30, 10))
-    found = choice(factory, "last", (same, same), (same, same))
-    store_choice(store, "toy", found.model_copy(update={"code": "older"}))
+def test_a_choice_of_another_version_of_the_method_is_refused(
+    stored: Choice, store: Store, bench: Workbench
+) -> None:
+    store_choice(store, "toy", stored.model_copy(update={"code": "older"}))
     with pytest.raises(UsageError, match="has changed since its parameters were chosen"):
-        tuned(store, RunRequest("ncm", str(TOY / "toy.toml")))
+        with_choice(bench, RunRequest("ncm", TOML))
+
+
+@pytest.mark.parametrize("content", ["", '{"method": "ncm"}'])
+def test_a_damaged_choice_is_named_in_one_line(
+    stored: Choice, store: Store, bench: Workbench, content: str
+) -> None:
+    path = store.tuned_file("toy", "cosine", "ncm")
+    path.write_text(content)
+    with pytest.raises(StoreError, match=r"ncm\.json: damaged .*choose again") as caught:
+        with_choice(bench, RunRequest("ncm", TOML))
+    assert "\n" not in str(caught.value)
+    path.write_text(stored.model_copy(update={"method": "ldc"}).model_dump_json())
+    with pytest.raises(StoreError, match="about method 'ldc'"):
+        with_choice(bench, RunRequest("ncm", TOML))
+
+
+def test_one_seed_has_no_interval_and_can_be_read_again(factory: Any, store: Store) -> None:
+    run = factory.write(factory.spec("ncm", 0, params={"space": "raw"}))
+    one = choose(Tuning(REQUEST, {"space": ("raw",)}, (0,)), [run], load_registry())
+    assert one.trials[0].half_width is None
+    path = Path(store_choice(store, "toy", one))
+    assert Choice.model_validate_json(path.read_bytes()) == one
+    assert table(one).endswith("|  |")
+
+
+def test_a_grid_is_typed_and_names_each_value_once() -> None:
+    registry, request = load_registry(), RunRequest("ncm", "toy")
+    assert checked_grid(registry, request, {"beta": ["0.5", ".50", "1"]}) == {"beta": [0.5, 1.0]}
+    with pytest.raises(UsageError, match="space = 'rav'"):
+        checked_grid(registry, request, {"space": ["rav"]})
+    fixed = RunRequest("ncm", "toy", params={"space": "raw"})
+    with pytest.raises(UsageError, match="both fixed by --set and varied by --grid"):
+        checked_grid(registry, fixed, {"space": ["raw"]})
 
 
 def test_tune_and_run_tuned_on_the_command_line(tmp_path: Path) -> None:

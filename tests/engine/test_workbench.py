@@ -205,3 +205,7 @@ def test_a_data_set_without_reader_is_named_with_its_protocol(folder: Path) -> N
     toml.write_text(text.replace('dataset = "toy"', 'dataset = "toi"'))
     with pytest.raises(UsageError, match=r"protocol 'mine' in .*: dataset = 'toi': unknown .*toy"):
         run(folder, protocol=str(toml))
+
+
+def test_an_outlier_split_is_one_however_it_is_written(folder: Path) -> None:
+    assert run(folder, split="outlier:.250").key == run(folder, split="outlier:0.25").key

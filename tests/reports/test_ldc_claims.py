@@ -211,6 +211,17 @@ def test_run_missing_makes_just_what_is_missing(tmp_path: Path) -> None:
     assert set(after) == set(stored)
     assert [path for path in after if after[path] != stored[path]] == [gone]
 
+    files = [next((tmp_path / "results").rglob("accuracies.npy"))]
+    files += [gone.parent / "predictions.npz"]
+    for file in files:
+        file.write_bytes(file.read_bytes()[:100])
+    without = report(tmp_path)
+    assert {file for file in files for line in without.warnings if str(file) in line} == set(files)
+    assert len(without.missing) == 2
+    whole = report(tmp_path, run_missing=True)
+    assert (whole.missing, whole.failures, whole.warnings) == ((), (), ())
+    assert rows_of(whole)["i"] == rows_of(first)["i"]
+
 
 def test_what_cannot_be_made_does_not_stop_the_rest(tmp_path: Path) -> None:
     # The toy's classes have 5 test images each, so that episodes of 6 queries cannot be drawn.

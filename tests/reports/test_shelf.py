@@ -4,8 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fscil_bench.episode_store import (
+    Design,
+    EpisodesRecord,
+    EpisodesSpec,
+    stored_episodes,
+    write_episodes,
+)
 from fscil_bench.errors import UsageError
 from fscil_bench.params import NoParams
 from fscil_bench.protocol import Protocol
@@ -46,10 +54,11 @@ def registry(toy_protocol: Protocol) -> Registry:
 
 @pytest.fixture
 def shelve(store: Store, registry: Registry, toy_protocol: Protocol) -> Any:
-    """Return a function that puts all stored runs on a shelf of variants."""
+    """Return a function that puts all that is stored on a shelf of variants."""
 
     def put(*variants: Variant) -> Shelf:
-        given = ReportInput(Selection(), store.runs()[0], Path(), registry)
+        episodes = stored_episodes(store)[0]
+        given = ReportInput(Selection(), store.runs()[0], Path(), registry, episodes=episodes)
         return Shelf(given, toy_protocol, variants)
 
     return put
@@ -135,6 +144,27 @@ def test_a_damaged_run_is_a_problem_and_missing(factory: Any, shelve: Any) -> No
     assert [each.request.seed for each in shelf.missing] == [1]
 
 
+def test_damaged_episodes_are_a_problem_and_missing(
+    factory: Any, shelve: Any, store: Store
+) -> None:
+    drawn = Variant("method", {}, (0, 1), episodes=Design(way=2, queries=1, episodes=2))
+    for seed in drawn.seeds:
+        run = factory.spec("method", seed, params=DEFAULTS)
+        spec = EpisodesSpec(run=run, design=drawn.episodes, engine="e1")
+        record = EpisodesRecord(key=spec.key, spec=spec, train_images=(5, 5), test_images=(5, 5))
+        written = write_episodes(store, record, np.array([0.5, 1.0]))
+    damaged = written.folder / "accuracies.npy"
+    damaged.write_bytes(damaged.read_bytes()[:-8])
+
+    shelf = shelve(drawn)
+
+    found = shelf.episodes(drawn)
+    assert {seed: each.accuracies.tolist() for seed, each in found.items()} == {0: [0.5, 1.0]}
+    (problem,) = shelf.problems
+    assert problem.startswith(f"left out: {damaged}: damaged")
+    assert [each.request.seed for each in shelf.missing] == [1]
+
+
 def test_a_run_without_artifacts_lacks_them(factory: Any, shelve: Any) -> None:
     factory.write(factory.spec("method", 0, params=DEFAULTS))
     with_artifacts = Variant("method", {}, (0,), artifacts=True)
@@ -173,3 +203,8 @@ def test_settings_are_read_from_one_text() -> None:
     assert settings("") == {}
     with pytest.raises(UsageError, match="'steps' in 'lr=1,steps': write name=value"):
         settings("lr=1,steps")
+
+
+def test_a_setting_has_one_value() -> None:
+    with pytest.raises(UsageError, match=r"'lr=0\.1, lr =0\.2' sets 'lr' twice"):
+        settings("lr=0.1, lr =0.2")
