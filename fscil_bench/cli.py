@@ -205,6 +205,8 @@ def run(
         from fscil_bench.tuning import with_choice
 
         requests = [with_choice(bench, request) for request in requests]
+        for line in dict.fromkeys(f"{r.method} with {dict(r.params)}" for r in requests):
+            say(f"tuned: {line}")
     _run_all(bench, requests, force, artifacts, debug)
 
 

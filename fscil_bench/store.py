@@ -239,11 +239,6 @@ class Store:
             write_text(new / "run.json", record.model_dump_json(indent=1) + "\n")
         return StoredRun(record, folder)
 
-    def rewrite(self, run: StoredRun, record: RunRecord) -> StoredRun:
-        """Replace what is recorded of a run; its predictions stay."""
-        write_text(run.folder / "run.json", record.model_dump_json(indent=1) + "\n")
-        return StoredRun(record, run.folder)
-
     def runs(self) -> tuple[list[StoredRun], list[StoreError]]:
         """Return all readable runs, oldest first, and what is wrong with the others."""
         runs: list[StoredRun] = []

@@ -78,6 +78,7 @@ def tune(
         Tuning,
         checked_grid,
         choose,
+        close_call,
         default_grid,
         store_choice,
         table,
@@ -121,5 +122,7 @@ def tune(
     show(table(choice) + "\n")
     chosen = " ".join(f"--set {name}={value}" for name, value in choice.params.items())
     show(f"chosen by {criterion} accuracy: {chosen}")
+    if lead := close_call(choice):
+        show(lead)
     say(f"wrote {path}")
     say(f"use it: fscil-bench run --method {method} --protocol {protocol} --tuned")

@@ -242,7 +242,7 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
 def table(choice: Choice) -> str:
     """Return the trials as a Markdown table, best first; accuracies in %."""
     lines = [
-        "| parameters | last | avg | base | new | HM | ± |",
+        f"| parameters | last | avg | base | new | HM | ± ({choice.criterion}) |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for trial in choice.trials:
@@ -251,6 +251,19 @@ def table(choice: Choice) -> str:
         cells.append("" if trial.half_width is None else f"{100 * trial.half_width:.2f}")
         lines.append(f"| {_named(trial.params)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def close_call(choice: Choice) -> str:
+    """Say so where the winner leads the next setting by less than its interval's half-width."""
+    if len(choice.trials) < 2 or choice.trials[0].half_width is None:
+        return ""
+    first, second = (getattr(trial, choice.criterion) for trial in choice.trials[:2])
+    if first - second > choice.trials[0].half_width:
+        return ""
+    return (
+        f"a close call: the next setting is {100 * (first - second):.2f} points below, less than "
+        "the interval of the mean over seeds"
+    )
 
 
 def _named(params: Mapping[str, Any]) -> str:

@@ -203,7 +203,7 @@ class Workbench:
         if not force:
             found = self.store.find(plan.spec)
             if found is not None and (not artifacts or found.artifacts()):
-                return self._with_parameters(found, plan.parameters)
+                return found
         method, maker, pretrain_seconds = self.start(plan)
         outcome = run_sessions(method, maker, artifacts, self.progress)
         record = RunRecord(
@@ -241,13 +241,6 @@ class Workbench:
         )
         method = plan.method(plan.params, self._context(plan, trained))
         return method, maker, self._pretrain(plan, method, maker)
-
-    def _with_parameters(self, found: StoredRun, parameters: str) -> StoredRun:
-        """Record with a stored run how its parameters were chosen, if that was not known."""
-        record = found.record
-        if not parameters.startswith("chosen") or record.parameters == parameters:
-            return found
-        return self.store.rewrite(found, record.model_copy(update={"parameters": parameters}))
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set, checked against it; `folder` is the protocol's own."""

@@ -26,12 +26,12 @@ from ._shelf import Shelf
 from ._tables import Column, TableRow, escape_markdown, markdown_table
 
 RULE = (
-    "Rules, fixed in code before any run was made. A figure is a mean of paired differences with "
+    "Rules, fixed in code. A figure is a mean of paired differences with "
     "its 95 % Student-t interval over the pairs, mean ± t·s/√n. Unless a claim's own rule says "
     "otherwise it holds if the lower bound is above 0, does not hold if the upper bound is at or "
     "below 0, and cannot be told between; then t·s/√n is also the smallest difference that these "
     "runs could have shown, the mean whose interval just ends at 0. A claim of several parts holds "
-    "if all hold, and does not if one does not."
+    "if all hold, and does not if one does not. Fewer than three pairs tell nothing."
 )
 ORIGIN = (
     "LDC is a reconstruction here. Published figures stand in a column of their own, each with its "

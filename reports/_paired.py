@@ -1,7 +1,4 @@
-"""Paired differences and the rules that turn their intervals into verdicts.
-
-The rules were fixed before the runs that they judge were made.
-"""
+"""Paired differences and the rules that turn their intervals into verdicts."""
 
 from __future__ import annotations
 
@@ -18,6 +15,9 @@ UNTESTED: Verdict = "not tested"
 
 DECIMALS = 9
 """To which differences are rounded: far below anything that a count of images can show."""
+
+FEWEST_PAIRS = 3
+"""Pairs below which nothing can be told: two that agree by chance have an interval of no width."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -75,4 +75,6 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
 def _judged(interval: Interval, holds: bool, fails: bool) -> Verdict:
     if interval.count == 0:
         return UNTESTED
+    if interval.count < FEWEST_PAIRS:
+        return OPEN
     return HOLDS if holds else FAILS if fails else OPEN

@@ -17,6 +17,7 @@ from fscil_bench.tuning import (
     Tuning,
     checked_grid,
     choose,
+    close_call,
     store_choice,
     table,
     terms,
@@ -194,3 +195,10 @@ def test_tune_and_run_tuned_on_the_command_line(tmp_path: Path) -> None:
     assert "last" in wrong.output
     nothing = runner.invoke(app, ["tune", *common, "--method", "finetune"])
     assert "--grid NAME=A,B,C" in nothing.output
+
+
+def test_a_lead_within_the_interval_is_called_close(factory: Any) -> None:
+    low, high = ((36, 0), (34, 6), (30, 6)), ((36, 0), (34, 6), (30, 12))
+    assert close_call(choice(factory, "last", (low, low), (high, high))) == ""
+    close = choice(factory, "last", (low, high), (high, low))
+    assert close_call(close).startswith("a close call: the next setting is 0.00 points below")

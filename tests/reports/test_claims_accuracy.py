@@ -50,11 +50,12 @@ def test_what_adds_to_what(
 ) -> None:
     for name, variant in claims.setup.ablation.items():
         better = name == after
-        claims.write(variant, [(30 + better, 3), (32 + better, 3)], first=36 + better)
+        last = [(right + better, 3) for right in (30, 32, 34)]
+        claims.write(variant, last, first=36 + better)
     found = claims.claim(judge)
 
     assert found.verdict == "holds", f"{after} is better than {before}, by 1 image on each seed"
-    assert figures(found.parts[0])[1:] == (0.0, 2)
+    assert figures(found.parts[0])[1:] == (0.0, 3)
 
 
 def test_first_session_accuracy_of_equals_is_no_gain(claims: Any) -> None:

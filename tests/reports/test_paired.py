@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fscil_bench.metrics import Interval
+from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.reports._paired import (
     Verdict,
     above_zero,
@@ -96,3 +96,9 @@ def test_without_pairs_nothing_is_tested() -> None:
 )
 def test_a_claim_of_several_parts(verdicts: tuple[Verdict, ...], whole: Verdict) -> None:
     assert all_of(verdicts) == whole
+
+
+def test_two_pairs_that_agree_by_chance_tell_nothing() -> None:
+    assert above_zero(mean_interval([-0.04, -0.04])) == "cannot be told"
+    assert above_zero(mean_interval([-0.04, -0.04, -0.04])) == "does not hold"
+    assert at_most(mean_interval([1.0, 1.0]), 1.5) == "cannot be told"
