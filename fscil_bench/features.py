@@ -15,6 +15,7 @@ from fscil_bench.progress import Progress
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
 from fscil_bench.store import Store, replaced_folder, write_text
+from fscil_bench.tensorfile import stored_digest
 from fscil_bench.training import extract_features
 
 VIEWS = ("plain",)
@@ -65,12 +66,22 @@ def stored_features(store: Store, key: str, train: int, test: int) -> Features |
     Raises:
         StoreError: the stored features are damaged.
     """
+    if not weights_file(store, key).exists():
+        return None
     folder = _folder(store, key)
     return _read(folder, train, test) if (folder / "done.json").exists() else None
 
 
+def weights_file(store: Store, key: str) -> Path:
+    """Return where the weights of a trained representation lie."""
+    return store.representation_folder(key) / "weights.safetensors"
+
+
 def _folder(store: Store, key: str) -> Path:
-    return store.cache_folder("features", f"{key}-plain")
+    # One specification trains other weights on another machine or with other threads, and folders
+    # of results that hold both may share a cache.
+    digest = stored_digest(weights_file(store, key))[:12]
+    return store.cache_folder("features", f"{key}-{digest}-plain")
 
 
 def _read(folder: Path, train: int, test: int) -> Features:

@@ -53,6 +53,19 @@ def load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     return tensors, meta
 
 
+def stored_digest(path: Path) -> str:
+    """Return the digest that `save_tensors` wrote with the tensors, without reading these.
+
+    Raises:
+        StoreError: the file is missing or damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str((file.metadata() or {})["digest"])
+    except (SafetensorError, OSError, KeyError) as error:
+        raise StoreError(_damaged(path, str(error) or type(error).__name__)) from error
+
+
 def _damaged(path: Path, reason: str) -> str:
     return f"{path}: damaged ({reason}); remove this file, and what it held is made again"
 

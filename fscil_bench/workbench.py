@@ -24,7 +24,7 @@ from fscil_bench.compute import (
 )
 from fscil_bench.data import Dataset, ReadRequest, reordered
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.features import Features, check_views, load_features
+from fscil_bench.features import Features, check_views, load_features, weights_file
 from fscil_bench.image_cache import ImageCache
 from fscil_bench.index_lists import index_of, shots_from_lists
 from fscil_bench.method import Method, MethodContext, Network
@@ -61,7 +61,7 @@ from fscil_bench.spec import (
     engine_digest,
 )
 from fscil_bench.store import RunRecord, Store, StoredRun, now
-from fscil_bench.tensorfile import load_tensors, save_tensors
+from fscil_bench.tensorfile import load_tensors, save_tensors, stored_digest
 from fscil_bench.training import BaseTraining, LabelledImages
 from fscil_bench.weights import NONE, Pretraining, resolve_pretraining
 
@@ -338,7 +338,8 @@ class Workbench:
             return 0.0
         spec = plan.spec
         params = {name: spec.params[name] for name in plan.method.pretrain_params}
-        key = digest_of([spec.representation.key, spec.method, spec.code, spec.engine, params])
+        weights = stored_digest(weights_file(self.store, spec.representation.key))
+        key = digest_of([weights, spec.method, spec.code, spec.engine, params])
         path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
         if not path.exists():
             started = time.perf_counter()

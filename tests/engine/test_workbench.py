@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fscil_bench as fb
 from fscil_bench.errors import UsageError
@@ -14,6 +16,7 @@ from fscil_bench.progress import Silent
 from fscil_bench.registry import load_registry
 from fscil_bench.sessions import draw_outliers
 from fscil_bench.store import Store
+from fscil_bench.tensorfile import load_tensors, save_tensors
 from fscil_bench.workbench import Options, RunRequest, Workbench
 
 TOY = Path(__file__).parents[1] / "toy"
@@ -192,7 +195,8 @@ def test_outlier_shots_come_from_the_runs_own_representation(
     outliers = run(folder, split="outlier:0.25", seed=3)
     ((_, _, features, fraction, seed),) = given
     assert (fraction, seed) == (0.25, 3)
-    cached = folder / "cache" / "features" / f"{plain.spec.representation.key}-plain" / "train.npy"
+    key = plain.spec.representation.key
+    (cached,) = (folder / "cache" / "features").glob(f"{key}-*-plain/train.npy")
     assert np.array_equal(features, np.load(cached))
     assert outliers.spec.split == "outlier:0.25"
     assert outliers.spec.representation.key == plain.spec.representation.key
@@ -209,3 +213,22 @@ def test_a_data_set_without_reader_is_named_with_its_protocol(folder: Path) -> N
 
 def test_an_outlier_split_is_one_however_it_is_written(folder: Path) -> None:
     assert run(folder, split="outlier:.250").key == run(folder, split="outlier:0.25").key
+
+
+def test_a_shared_cache_keeps_the_features_of_other_weights_apart(
+    folder: Path, tmp_path: Path
+) -> None:
+    first = run(folder, params={"space": "tukey"})
+    key = first.spec.representation.key
+    shutil.copytree(folder / "results" / "representations", tmp_path / "representations")
+    weights = tmp_path / "representations" / key / "weights.safetensors"
+    tensors, meta = load_tensors(weights)
+    # As another machine would have trained it: the same specification, other numbers.
+    noise = torch.Generator().manual_seed(0)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and "running" not in name:
+            tensors[name] = torch.randn(tensor.shape, generator=noise)
+    save_tensors(weights, tensors, meta)
+    second = run(folder, params={"space": "tukey"}, results=tmp_path)
+    assert second.key == first.key
+    assert not np.array_equal(second.predictions, first.predictions)
