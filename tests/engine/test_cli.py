@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -167,9 +168,11 @@ def test_a_damaged_run_is_named_and_the_others_are_listed(folder: Path, tmp_path
 
 def test_ctrl_c_in_training_keeps_the_epochs_and_resumes(tmp_path: Path) -> None:
     words = [sys.executable, "-c", "from fscil_bench.cli import main; main()", "run", *WITH_TOY]
-    words += ["--method", "ncm", "--epochs", "200", "--precision", "fp32"]
+    words += ["--method", "ncm", "--epochs", "1000", "--precision", "fp32"]
     words += ["--results", str(tmp_path / "r"), "--cache", str(tmp_path / "c")]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    # Where the tests run in the background, a shell has told their children to ignore Ctrl-C.
+    heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("r/representations/*/checkpoint.safetensors")):
         assert time.monotonic() < deadline and process.poll() is None
