@@ -21,6 +21,7 @@ from fscil_bench.cli_support import (
     assign_settings,
     complain,
     explained,
+    open_workbench,
     parse_seeds,
     parse_settings,
     say,
@@ -155,22 +156,18 @@ def run(
     base = parse_settings(representation_settings)
     registry = _registry(plugin)
     changes = assign_settings(settings, names, registry)
-    from fscil_bench.progress import for_terminal
-    from fscil_bench.store import Store, data_roots
-    from fscil_bench.workbench import Options, RunRequest, Workbench
+    from fscil_bench.workbench import RunRequest
 
-    bench = Workbench(
-        Store(results, cache),
+    bench = open_workbench(
         registry,
-        for_terminal(),
-        Options(
-            data_roots=data_roots(data_root),
-            device=device,
-            precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
-            weights=weights,
-            unofficial_data=unofficial_data,
-            skip_broken=skip_broken,
-        ),
+        results,
+        cache,
+        data_root,
+        device,
+        precision,
+        weights,
+        unofficial_data,
+        skip_broken,
     )
     options = {
         "epochs": epochs,
@@ -202,11 +199,9 @@ def run(
         for seed in parse_seeds(seeds)
     ]
     if tuned:
-        from fscil_bench.tuning import with_choice
+        from fscil_bench.tuning import with_choices
 
-        requests = [with_choice(bench, request) for request in requests]
-        for line in dict.fromkeys(f"{r.method} with {dict(r.params)}" for r in requests):
-            say(f"tuned: {line}")
+        requests = with_choices(bench, requests)
     _run_all(bench, requests, force, artifacts, debug)
 
 

@@ -15,6 +15,7 @@ from fscil_bench.errors import FscilError, UsageError, nearest
 
 if TYPE_CHECKING:
     from fscil_bench.registry import Registry
+    from fscil_bench.workbench import Workbench
 
 Results = Annotated[
     Path | None,
@@ -80,6 +81,37 @@ def explained(command: _Command) -> _Command:
             raise typer.Exit(1) from None
 
     return wrapped  # type: ignore[return-value]
+
+
+def open_workbench(
+    registry: Registry,
+    results: Path | None,
+    cache: Path | None,
+    data_root: Path | None,
+    device: str,
+    precision: str,
+    weights: str | None,
+    unofficial_data: bool,
+    skip_broken: bool = False,
+) -> Workbench:
+    """Return a workbench for what the shared options say.
+
+    Raises:
+        UsageError: the device or the precision cannot be had.
+    """
+    from fscil_bench.progress import for_terminal
+    from fscil_bench.store import Store, data_roots
+    from fscil_bench.workbench import Options, Workbench
+
+    options = Options(
+        data_roots=data_roots(data_root),
+        device=device,
+        precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
+        weights=weights,
+        unofficial_data=unofficial_data,
+        skip_broken=skip_broken,
+    )
+    return Workbench(Store(results, cache), registry, for_terminal(), options)
 
 
 def words(values: Iterable[str]) -> list[str]:

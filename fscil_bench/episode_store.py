@@ -156,23 +156,14 @@ def write_episodes(store: Store, record: EpisodesRecord, accuracies: np.ndarray)
     return StoredEpisodes(record, folder)
 
 
-def find_episodes(store: Store, spec: EpisodesSpec, parameters: str = "") -> StoredEpisodes | None:
+def find_episodes(store: Store, spec: EpisodesSpec) -> StoredEpisodes | None:
     """Return the finished episodes of `spec`, or None.
-
-    How the parameters were chosen is recorded with them, if that was not known.
 
     Raises:
         StoreError: they are there and damaged.
     """
     folder = _folder(store, spec)
-    if not (folder / "episodes.json").exists():
-        return None
-    found = read_episodes(folder)
-    if parameters.startswith("chosen") and found.record.parameters != parameters:
-        record = found.record.model_copy(update={"parameters": parameters})
-        write_text(folder / "episodes.json", record.model_dump_json(indent=1) + "\n")
-        found = StoredEpisodes(record, folder)
-    return found
+    return read_episodes(folder) if (folder / "episodes.json").exists() else None
 
 
 def read_episodes(folder: Path) -> StoredEpisodes:

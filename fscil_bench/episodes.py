@@ -63,7 +63,7 @@ def run_episodes(bench: Workbench, planned: EpisodesPlan, force: bool = False) -
     """
     plan, spec = planned.plan, planned.spec
     if not force:
-        found = find_episodes(bench.store, spec, plan.parameters)
+        found = find_episodes(bench.store, spec)
         if found is not None:
             return found
     method, maker, pretrain_seconds = bench.start(plan)

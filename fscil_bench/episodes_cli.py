@@ -19,6 +19,7 @@ from fscil_bench.cli_support import (
     assign_settings,
     complain,
     explained,
+    open_workbench,
     parse_seeds,
     parse_settings,
     say,
@@ -87,24 +88,13 @@ def episodes(
     training half of the data, queries from the test half.
     """
     from fscil_bench.episodes import plan_episodes
-    from fscil_bench.progress import for_terminal
     from fscil_bench.registry import load_registry
-    from fscil_bench.store import Store, data_roots
-    from fscil_bench.workbench import Options, RunRequest, Workbench
+    from fscil_bench.workbench import RunRequest
 
     names, registry = words(method), load_registry(tuple(plugin))
     changes = assign_settings(settings, names, registry)
-    bench = Workbench(
-        Store(results, cache),
-        registry,
-        for_terminal(),
-        Options(
-            data_roots=data_roots(data_root),
-            device=device,
-            precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
-            weights=weights,
-            unofficial_data=unofficial_data,
-        ),
+    bench = open_workbench(
+        registry, results, cache, data_root, device, precision, weights, unofficial_data
     )
     options = {"epochs": epochs, "base_classes": base_classes, "class_order": class_order}
     requests = [
@@ -125,9 +115,9 @@ def episodes(
         for seed in parse_seeds(seeds)
     ]
     if tuned:
-        from fscil_bench.tuning import with_choice
+        from fscil_bench.tuning import with_choices
 
-        requests = [with_choice(bench, request) for request in requests]
+        requests = with_choices(bench, requests)
     designs = [
         _design(way=ways, shot=shots, queries=queries, episodes=count)
         for ways in words([way])

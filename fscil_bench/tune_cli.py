@@ -17,6 +17,7 @@ from fscil_bench.cli_support import (
     UnofficialData,
     Weights,
     explained,
+    open_workbench,
     parse_seeds,
     parse_settings,
     say,
@@ -70,9 +71,7 @@ def tune(
     some of the base classes' training images play the test images. `run --tuned` uses the choice.
     """
     del debug
-    from fscil_bench.progress import for_terminal
     from fscil_bench.registry import load_registry
-    from fscil_bench.store import Store, data_roots
     from fscil_bench.tuning import (
         CRITERIA,
         Tuning,
@@ -83,11 +82,11 @@ def tune(
         store_choice,
         table,
     )
-    from fscil_bench.workbench import Options, RunRequest, Workbench
+    from fscil_bench.workbench import RunRequest
 
     if criterion not in CRITERIA:
         raise UsageError(f"unknown criterion {criterion!r}; {nearest(criterion, list(CRITERIA))}")
-    registry, store = load_registry(tuple(plugin)), Store(results, cache)
+    registry = load_registry(tuple(plugin))
     values = {n: t.split(",") for n, t in parse_settings(grid, "--grid").items()}
     request = RunRequest(
         method=method,
@@ -98,17 +97,8 @@ def tune(
     )
     tried = checked_grid(registry, request, values or default_grid(registry, method))
     tuning = Tuning(request, tried, parse_seeds(seeds), criterion)
-    bench = Workbench(
-        store,
-        registry,
-        for_terminal(),
-        Options(
-            data_roots=data_roots(data_root),
-            device=device,
-            precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
-            weights=weights,
-            unofficial_data=unofficial_data,
-        ),
+    bench = open_workbench(
+        registry, results, cache, data_root, device, precision, weights, unofficial_data
     )
     plans = [bench.plan(each) for each in tuning.requests()]
     runs = []
@@ -117,7 +107,7 @@ def tune(
             runs.append(bench.run(plan))
             task.update(number + 1, f"last {100 * runs[-1].accuracies[-1]:.2f} %")
     choice = choose(tuning, runs, registry)
-    path = store_choice(store, registry.protocol(protocol)[0].name, choice)
+    path = store_choice(bench.store, registry.protocol(protocol)[0].name, choice)
     show(f"{method} on {choice.protocol}, means over {len(choice.seeds)} seeds, in %\n")
     show(table(choice) + "\n")
     chosen = " ".join(f"--set {name}={value}" for name, value in choice.params.items())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -87,12 +88,12 @@ class Tuning:
     grid: Mapping[str, Sequence[Any]]
     seeds: Sequence[int]
     criterion: Criterion = "last"
-    settings: tuple[dict[str, Any], ...] = field(init=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """Every combination of the grid's values, the first parameter varying slowest."""
         combined = itertools.product(*self.grid.values())
-        settings = [dict(zip(self.grid, values, strict=True)) for values in combined]
-        object.__setattr__(self, "settings", tuple(settings))
+        return [dict(zip(self.grid, values, strict=True)) for values in combined]
 
     def requests(self) -> Iterator[RunRequest]:
         """Yield the runs of all settings, seed by seed within a setting."""
@@ -195,6 +196,18 @@ def store_choice(store: Store, protocol: str, choice: Choice) -> str:
     return str(path)
 
 
+def with_choices(bench: Workbench, requests: Sequence[RunRequest]) -> list[RunRequest]:
+    """Return requests with the stored choices of their parameters, and say what these are.
+
+    Raises:
+        UsageError, StoreError: as `with_choice` does.
+    """
+    chosen = [with_choice(bench, request) for request in requests]
+    for line in dict.fromkeys(f"{each.method} {_named(each.params)}" for each in chosen):
+        bench.progress.say(f"tuned: {line}")
+    return chosen
+
+
 def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
     """Return a request with the stored choice of its parameters; those it names itself stay.
 
@@ -271,11 +284,11 @@ def _named(params: Mapping[str, Any]) -> str:
 
 
 def _csv(choice: Choice) -> str:
-    names = list(choice.params)
     figures = ("last", "average", "base", "new", "harmonic", "half_width")
-    lines = [",".join([*names, *figures])]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*choice.params, *figures])
     for trial in choice.trials:
-        values = [json.dumps(trial.params[name]).strip('"') for name in names]
         reached = [getattr(trial, name) for name in figures]
-        lines.append(",".join([*values, *("" if x is None else repr(x) for x in reached)]))
-    return "\n".join(lines) + "\n"
+        writer.writerow([*(trial.params[name] for name in choice.params), *reached])
+    return text.getvalue()

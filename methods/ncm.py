@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -15,7 +15,7 @@ from fscil_bench.method import Method, MethodContext
 from fscil_bench.protocol import Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
 
-from ._statistics import require_non_negative, tukey
+from ._space import Space, in_space
 
 
 class NCM(Method):
@@ -40,7 +40,7 @@ class NCM(Method):
     class Params:
         """`beta` is the exponent of space `tukey` (0.5: Yang et al.); unused in space `raw`."""
 
-        space: Literal["raw", "tukey"] = "raw"
+        space: Space = "raw"
         beta: Annotated[float, Field(gt=0, le=1)] = 0.5
 
     params: Params
@@ -81,10 +81,7 @@ class NCM(Method):
         return torch.stack([features[session.labels == c].mean(dim=0) for c in session.class_ids])
 
     def _embed(self, features: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
-        if self.params.space == "raw":
-            return features
-        require_non_negative(features, labels)
-        return tukey(features, self.params.beta)
+        return in_space(features, self.params.space, self.params.beta, features.device, labels)
 
 
 class Cosine(Representation):

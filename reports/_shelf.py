@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from fscil_bench.report import ReportInput, Wanted
 from fscil_bench.spec import RunSpec
 from fscil_bench.store import StoredRun
 
+from ._readable import readable
 from ._variants import Variant, identity_of, wanted_runs
 
 Key = tuple[str, Design | None, int]
@@ -69,9 +70,9 @@ class Shelf:
         current = Current(made)
         self.older = sum(not current.fits(spec) for _, spec in made)
         # Later entries replace earlier ones: of two with one key the newest stays.
-        whole = self._readable(runs, lambda run: run.metrics)
+        whole = self._whole(runs, lambda run: run.metrics)
         self._runs = {_run_key(run): run for run in whole if current.fits(run.spec)}
-        drawn = self._readable(episodes, lambda each: each.accuracies)
+        drawn = self._whole(episodes, lambda each: each.accuracies)
         self._episodes = {_episodes_key(e): e for e in drawn if current.fits(e.spec.run)}
         self.missing = [each for key, each in wanted.items() if not self._has(key, each)]
 
@@ -110,14 +111,10 @@ class Shelf:
             return key in self._episodes
         return run.has_artifacts or not wanted.artifacts
 
-    def _readable(self, made: Iterable[Made], read: Callable[[Made], object]) -> Iterator[Made]:
-        for each in sorted(made, key=lambda each: each.record.created):
-            try:
-                read(each)
-            except StoreError as error:
-                self.problems.append(f"left out: {error}")
-                continue
-            yield each
+    def _whole(self, made: Iterable[Made], read: Callable[[Made], object]) -> list[Made]:
+        good, problems = readable(sorted(made, key=lambda each: each.record.created), read)
+        self.problems += problems
+        return good
 
 
 def _run_key(run: StoredRun) -> Key:

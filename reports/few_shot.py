@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from fscil_bench.commands import wanted_commands
 from fscil_bench.episode_store import Design, StoredEpisodes
-from fscil_bench.errors import FscilError, StoreError, UsageError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.registry import Registry
 from fscil_bench.report import Report, ReportInput, ReportOutput, Selection, Wanted
 from fscil_bench.store import write_text
@@ -19,6 +19,7 @@ from fscil_bench.workbench import RunRequest
 from ._episode_table import episode_notes, episode_table
 from ._episodes import EpisodeRow, chosen_episodes, episode_rows
 from ._latex import escape_latex, latex_table
+from ._readable import readable
 from ._tables import csv_table, escape_markdown, markdown_table
 
 MEANING = (
@@ -96,7 +97,8 @@ class FewShot(Report):
     def build(self, given: ReportInput) -> ReportOutput:
         """Write few-shot.md / .csv / .tex."""
         selection, registry = given.selection, given.registry
-        stored, damaged = _readable(chosen_episodes(given.episodes, selection))
+        asked = chosen_episodes(given.episodes, selection)
+        stored, damaged = readable(asked, lambda each: each.accuracies)
         missing = self._missing(stored, selection, registry)
         if not stored:
             command = missing[0] if missing else "fscil-bench episodes --help"
@@ -178,17 +180,3 @@ def _markdown(
     if missing:
         parts.append("\n".join(["Missing:", "", *(f"- `{command}`" for command in missing)]))
     return "\n\n".join(parts) + "\n"
-
-
-def _readable(stored: Sequence[StoredEpisodes]) -> tuple[list[StoredEpisodes], list[str]]:
-    """Return the episodes whose accuracies can be read, and what is wrong with the others."""
-    good: list[StoredEpisodes] = []
-    problems: list[str] = []
-    for each in stored:
-        try:
-            each.accuracies  # noqa: B018 - reading is the check
-        except StoreError as error:
-            problems.append(f"left out: {error}")
-            continue
-        good.append(each)
-    return good, problems

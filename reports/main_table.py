@@ -21,6 +21,7 @@ from ._facts import note_lines
 from ._figures import curve_figure, figure_style, save_figure
 from ._latex import escape_latex, latex_table
 from ._missing import Lack, lacking_runs, plain_command
+from ._readable import readable
 from ._rows import Row, chosen_runs, group_rows
 from ._tables import csv_table, escape_markdown, markdown_table
 
@@ -149,15 +150,7 @@ def _readable(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[str]]:
     Raises:
         StoreError: none can be read.
     """
-    good: list[StoredRun] = []
-    problems: list[str] = []
-    for run in runs:
-        try:
-            run.metrics  # noqa: B018 - reading is the check
-        except StoreError as error:
-            problems.append(f"left out: {error}")
-            continue
-        good.append(run)
+    good, problems = readable(runs, lambda run: run.metrics)
     if not good:
         raise StoreError("no run can be read; " + "; ".join(problems))
     return good, problems

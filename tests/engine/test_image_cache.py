@@ -334,6 +334,8 @@ def test_a_cache_as_it_was_decoded_is_verified(tmp_path: Path, resize: int | Non
     verify(data)
     rearranged = replace(data.train, labels=1 - data.train.labels)
     verify(replace(data, train=rearranged, fingerprint="of another order"))
+    for folder in folders(tmp_path):
+        assert (folder / "meta.json").exists(), "verifying removes nothing"
 
 
 @pytest.mark.parametrize("name", ["train.bin", "test.bin", "train_labels.npy"])
