@@ -1,12 +1,13 @@
 # Two commands set everything up on a machine with Python 3.11 or 3.12 and make:
 #   make demo    install, run LDC and the baselines on the embedded data set, draw the table
 #   make test    install, pass the tests
+# `make readme` runs the demo and puts its table and curve into README.md.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo readme test lint types bench clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,6 +18,9 @@ demo: $(VENV)/.installed
 	$(BIN)/fscil-bench run --method ncm,finetune,free_lunch,ldc --protocol glyphs --seeds 0-2 --results $(RESULTS)
 	$(BIN)/fscil-bench run --method ncm --set space=tukey --protocol glyphs --seeds 0-2 --results $(RESULTS)
 	$(BIN)/fscil-bench report main-table --protocol glyphs --results $(RESULTS)
+
+readme: demo
+	$(BIN)/python docs/update_readme.py $(RESULTS)
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fscil_bench.compute import PrecisionChoice
 from fscil_bench.episode_store import Design, StoredEpisodes, episodes_frame, stored_episodes
 from fscil_bench.episodes import plan_episodes, run_episodes
-from fscil_bench.errors import FscilError
+from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.evaluation import Evaluation
 from fscil_bench.missing import make_missing, wanted_by
 from fscil_bench.params import parse_params
@@ -36,6 +36,7 @@ def run(
     split: str | None = None,
     index_list: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
+    views: str = "plain",
     data_root: Path | str | None = None,
     results: Path | str | None = None,
     cache: Path | str | None = None,
@@ -63,6 +64,8 @@ def run(
         index_list: a folder of lists of shots in the published format, instead of a split.
         overrides: fields of the protocol or its recipe that are changed: `epochs`, `way`, `shot`,
             `base_classes`, `class_order` ...
+        views: how frozen features are read: `plain`, or `flip`, averaged over image and mirror
+            image.
         data_root: folder (or archive) in which data sets are looked for.
         results: folder of results; default $FSCIL_BENCH_RESULTS or ./results.
         cache: folder of caches; default $FSCIL_BENCH_CACHE or the system's.
@@ -99,6 +102,7 @@ def run(
         split=split,
         index_list=_path(index_list),
         overrides=overrides or {},
+        views=views,
     )
     return bench.run(bench.plan(request), force, artifacts)
 
@@ -117,6 +121,7 @@ def episodes(
     representation_params: Mapping[str, Any] | None = None,
     representation_seed: int = 0,
     overrides: Mapping[str, Any] | None = None,
+    views: str = "plain",
     data_root: Path | str | None = None,
     results: Path | str | None = None,
     cache: Path | str | None = None,
@@ -144,6 +149,7 @@ def episodes(
         representation_params: the representation's, likewise.
         representation_seed: initialisation and order of base training.
         overrides: fields of the protocol or its recipe that are changed.
+        views: how frozen features are read: `plain` or `flip`.
         data_root: folder (or archive) in which data sets are looked for.
         results: folder of results; default $FSCIL_BENCH_RESULTS or ./results.
         cache: folder of caches; default $FSCIL_BENCH_CACHE or the system's.
@@ -175,6 +181,7 @@ def episodes(
         seed=seed,
         representation_seed=representation_seed,
         overrides=overrides or {},
+        views=views,
     )
     design = {"way": way, "shot": shot, "queries": queries, "episodes": episodes}
     planned = plan_episodes(bench, request, parse_params("an episode", Design, design))
@@ -210,6 +217,7 @@ def make_report(
     folder: Path | str | None = None,
     plugins: Sequence[Path | str] = (),
     run_missing: bool = False,
+    strict: bool = False,
     data_root: Path | str | None = None,
     cache: Path | str | None = None,
     device: str = "auto",
@@ -233,6 +241,7 @@ def make_report(
         plugins: Python files that bring further plug-ins.
         run_missing: make the runs that the report needs and that are not stored, as `run` would
             with the arguments that follow; the output names those that failed.
+        strict: fail, once the files are written, if anything stored cannot be read.
         data_root: folder (or archive) in which data sets are looked for.
         cache: folder of caches; default $FSCIL_BENCH_CACHE or the system's.
         device: `auto`, `cpu`, `cuda`, `cuda:1` ...
@@ -243,6 +252,7 @@ def make_report(
 
     Raises:
         FscilError: an unknown report or parameter, or nothing to draw from.
+        StoreError: with `strict`, a stored run or set of episodes cannot be read.
     """
     options = Options(
         data_roots=data_roots(_path(data_root)),
@@ -277,7 +287,28 @@ def make_report(
         if not notes:
             raise
         raise type(error)("\n".join([str(error), *notes])) from error
-    return replace(output, warnings=(*output.warnings, *warnings), failures=failures)
+    output = replace(output, warnings=(*output.warnings, *warnings), failures=failures)
+    if strict:
+        refuse_unread(output, results)
+    return output
+
+
+def refuse_unread(output: ReportOutput, results: Path | str | None = None) -> None:
+    """Refuse a report that was made beside stored results that cannot be read.
+
+    Predictions that the report had no need of are looked at too.
+
+    Raises:
+        StoreError: there are some; all are named.
+    """
+    store = Store(_path(results))
+    arrays = [run.damage for run in store.runs()[0]]
+    arrays += [episodes.damage for episodes in stored_episodes(store)[0]]
+    told = "\n".join(output.warnings)
+    unread = [*output.warnings, *(damage for damage in arrays if damage and damage not in told)]
+    if unread:
+        listed = "\n  ".join(unread)
+        raise StoreError(f"stored results that cannot be read:\n  {listed}")
 
 
 def _workbench(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -65,16 +66,50 @@ class ResNet20(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map images (n, 3, H, W) to non-negative features (n, 64)."""
+        return self.late(self.early(x))
+
+    def early(self, x: torch.Tensor) -> torch.Tensor:
+        """Map images (n, 3, H, W) to the second stage's output (n, 32, H/2, W/2)."""
         x = self.relu(self.bn1(self.conv1(x)))
-        x = self.layer3(self.layer2(self.layer1(x)))
-        return x.mean(dim=(2, 3))
+        out: torch.Tensor = self.layer2(self.layer1(x))
+        return out
+
+    def late(self, x: torch.Tensor) -> torch.Tensor:
+        """Map the second stage's output to features (n, 64)."""
+        out: torch.Tensor = self.layer3(x)
+        return out.mean(dim=(2, 3))
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """A backbone that can be entered half-way: `late(early(x))` is its output.
+
+    The cut is after the second stage, where manifold mixup mixes (FACT's released code).
+    """
+
+    def early(self, x: torch.Tensor) -> torch.Tensor:
+        """Map images (n, 3, H, W) to the second stage's output (n, channels, h, w)."""
+
+    def late(self, x: torch.Tensor) -> torch.Tensor:
+        """Map the second stage's output to features (n, D)."""
 
 
 def _resnet18() -> nn.Module:
     # torchvision takes over a second to import, which a run on 32×32 images never needs.
-    from torchvision.models import resnet18
+    from torchvision.models.resnet import BasicBlock as Block
+    from torchvision.models.resnet import ResNet
 
-    network: nn.Module = resnet18(weights=None)
+    class ResNet18(ResNet):  # type: ignore[misc]  # torchvision has no types
+        def early(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+            out: torch.Tensor = self.layer2(self.layer1(x))
+            return out
+
+        def late(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.avgpool(self.layer4(self.layer3(x)))
+            return out.flatten(1)
+
+    network: nn.Module = ResNet18(Block, [2, 2, 2, 2])
     network.fc = nn.Identity()
     return network
 

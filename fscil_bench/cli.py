@@ -17,10 +17,13 @@ from fscil_bench.cli_support import (
     Precision,
     Results,
     UnofficialData,
+    ViewsOption,
     Weights,
     assign_settings,
     complain,
+    expand_methods,
     explained,
+    fitting_methods,
     open_workbench,
     parse_seeds,
     parse_settings,
@@ -35,6 +38,7 @@ from fscil_bench.tune_cli import tune
 
 if TYPE_CHECKING:
     from fscil_bench.registry import Registry
+    from fscil_bench.spec import RunSpec
     from fscil_bench.store import StoredRun
     from fscil_bench.workbench import Plan, RunRequest, Workbench
 
@@ -59,10 +63,16 @@ class Listable(StrEnum):
     protocols = "protocols"
     reports = "reports"
     runs = "runs"
+    episodes = "episodes"
 
 
 Methods = Annotated[
-    list[str], typer.Option("--method", "-m", help="Methods, comma-separated or repeated.")
+    list[str],
+    typer.Option(
+        "--method",
+        "-m",
+        help="Methods, comma-separated or repeated; all-frozen, all-images or all stand for many.",
+    ),
 ]
 Seeds = Annotated[str, typer.Option("--seeds", "--seed", help="Seeds: 0, 0-9 or 0,2,5-7.")]
 Sets = Annotated[
@@ -119,6 +129,7 @@ def run(
             help="Let base classes play the new ones and training images the test images.",
         ),
     ] = False,
+    views: ViewsOption = "plain",
     data_root: DataRoot = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -143,9 +154,9 @@ def run(
 
     A run that is stored is not run again. Interrupted training resumes.
     """
-    names = words(method)
+    asked = words(method)
     for option, found in (
-        ("method", names),
+        ("method", asked),
         ("protocol", words(protocol)),
         ("representation", words(representation)),
     ):
@@ -155,6 +166,7 @@ def run(
             )
     base = parse_settings(representation_settings)
     registry = _registry(plugin)
+    names = expand_methods(asked, registry)
     changes = assign_settings(settings, names, registry)
     from fscil_bench.workbench import RunRequest
 
@@ -190,12 +202,13 @@ def run(
             split=split,
             index_list=index_list,
             overrides=changed,
+            views=views,
             pseudo=pseudo,
         )
         for place in words(protocol)
         for brought in words(representation)
         for base_seed in parse_seeds(representation_seed)
-        for name in names
+        for name in fitting_methods(asked, names, brought, registry)
         for seed in parse_seeds(seeds)
     ]
     if tuned:
@@ -213,10 +226,11 @@ def list_(
     plugin: Plugins = [],  # noqa: B006
     debug: Debug = False,
 ) -> None:
-    """List methods, representations, protocols or reports, or the stored runs."""
+    """List methods, representations, protocols or reports, or stored runs or episodes."""
     del debug
-    if what is Listable.runs:
-        _list_runs(results, _registry(plugin))
+    if what in (Listable.runs, Listable.episodes):
+        stored = _list_runs if what is Listable.runs else _list_episodes
+        stored(results, _registry(plugin))
         return
     registry = _registry(plugin)
     kind = what.value.removesuffix("s")
@@ -234,6 +248,10 @@ def list_(
 @explained
 def report(
     name: Annotated[str, typer.Argument(help="The report's name; see `list reports`.")],
+    compared: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[METHOD]...", help="Methods, as --method names them."),
+    ] = None,
     protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="Protocol.")] = None,
     method: Methods = [],  # noqa: B006
     representation: Annotated[list[str], typer.Option(help="Representations.")] = [],  # noqa: B006
@@ -251,6 +269,10 @@ def report(
         bool,
         typer.Option("--run-missing", help="Make the runs that it needs and that are not stored."),
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Fail if any stored run or episodes cannot be read."),
+    ] = False,
     data_root: DataRoot = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -266,12 +288,12 @@ def report(
     --data-root, --device, --precision, --weights and --unofficial-data are for --run-missing.
     """
     del debug
-    from fscil_bench.api import make_report
+    from fscil_bench.api import make_report, refuse_unread
 
     output = make_report(
         name,
         protocol,
-        methods=words(method),
+        methods=words([*(compared or []), *method]),
         representations=words(representation),
         seeds=parse_seeds(seeds) if seeds is not None else (),
         split=split,
@@ -296,6 +318,8 @@ def report(
     if output.failures:
         listed = "\n  ".join(output.failures)
         raise FscilError(f"runs that could not be made; the others are stored:\n  {listed}")
+    if strict:
+        refuse_unread(output, results)
 
 
 def describe(kind: str, value: Any) -> str:
@@ -319,7 +343,6 @@ def _describe_params(value: Any) -> str:
 
 
 def _list_runs(results: Path | None, registry: Registry) -> None:
-    from fscil_bench.commands import default_params
     from fscil_bench.store import Store, run_row
 
     runs, problems = Store(results).runs()
@@ -329,9 +352,7 @@ def _list_runs(results: Path | None, registry: Registry) -> None:
         except StoreError as error:
             problems.append(error)
             continue
-        defaults = default_params(registry, "method", run_.spec.method)
-        changed = [f"{k}={v}" for k, v in run_.spec.params.items() if defaults.get(k) != v]
-        name = " ".join([row["method"], *changed])
+        name = _with_changes(run_.spec, registry)
         shape = f"{run_.spec.protocol.way}-way {run_.spec.protocol.shot}-shot"
         show(
             f"{row['key']}  {row['created']}  {row['protocol']}  {name} ({shape}, "
@@ -345,18 +366,56 @@ def _list_runs(results: Path | None, registry: Registry) -> None:
         say(f"no runs in {Store(results).results}")
 
 
+def _list_episodes(results: Path | None, registry: Registry) -> None:
+    from fscil_bench.episode_store import episodes_row, stored_episodes
+    from fscil_bench.store import Store
+
+    found, problems = stored_episodes(Store(results))
+    for each in found:
+        try:
+            row = episodes_row(each)
+        except StoreError as error:
+            problems.append(error)
+            continue
+        show(
+            f"{row['key']}  {row['created']}  {row['protocol']}  "
+            f"{_with_changes(each.spec.run, registry)} ({each.spec.design.title}, "
+            f"{row['queries']} queries, {row['representation']}, seed {row['seed']}, "
+            f"representation seed {row['representation_seed']})  "
+            f"{100 * row['accuracy']:.2f} ± {100 * row['half_width']:.2f} % over "
+            f"{row['episodes']} episodes"
+        )
+    for problem in problems:
+        say(f"warning: {problem}")
+    if not found:
+        say(f"no episodes in {Store(results).results}")
+
+
+def _with_changes(spec: RunSpec, registry: Registry) -> str:
+    """Return a method with those of its parameters that are not its defaults."""
+    from fscil_bench.commands import default_params
+
+    defaults = default_params(registry, "method", spec.method)
+    return " ".join(
+        [spec.method, *(f"{k}={v}" for k, v in spec.params.items() if defaults.get(k) != v)]
+    )
+
+
 def _run_all(
     bench: Workbench, requests: list[RunRequest], force: bool, artifacts: bool, debug: bool
 ) -> None:
     """Plan everything first, so that a bad request stops before any work, then run it."""
+    from fscil_bench.run_table import summary_table
+
     plans: list[Plan] = [bench.plan(request) for request in requests]
-    failures = 0
+    failures, finished = 0, []
     with bench.progress.task("runs", len(plans)) as task:
         for number, plan in enumerate(plans):
             title = f"{plan.spec.method} on {plan.spec.protocol.name}, seed {plan.spec.seed}"
             task.update(number, title)
             try:
-                bench.progress.say(_summary(bench.run(plan, force, artifacts), title))
+                finished.append(bench.run(plan, force, artifacts))
+                bench.progress.say(_summary(finished[-1], title))
             except (Exception, SystemExit) as error:
                 # One method's failure must not cost the others their runs.
                 if len(plans) == 1:
@@ -365,6 +424,8 @@ def _run_all(
                 bench.progress.say(title)
                 complain(error, debug)
             task.update(number + 1)
+    if len(finished) > 1:
+        show(summary_table(finished, bench.registry))
     names = sorted({plan.spec.protocol.name for plan in plans})
     for name in names:
         say(f"table: fscil-bench report main-table --protocol {name}")

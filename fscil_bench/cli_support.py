@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -43,6 +45,13 @@ Weights = Annotated[
     str | None,
     typer.Option(help="A file of pre-trained weights, or none. (default: the protocol's)"),
 ]
+ViewsOption = Annotated[
+    str,
+    typer.Option(
+        "--views",
+        help="How frozen features are read: plain, or flip (averaged over image and mirror image).",
+    ),
+]
 UnofficialData = Annotated[
     bool, typer.Option("--unofficial-data", help="Use a copy that is not the published one.")
 ]
@@ -59,7 +68,8 @@ def explained(command: _Command) -> _Command:
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            with _plain_warnings():
+                command(*args, **kwargs)
         except FscilError as error:
             complain(error, kwargs["debug"])
             raise typer.Exit(error.exit_code) from None
@@ -81,6 +91,18 @@ def explained(command: _Command) -> _Command:
             raise typer.Exit(1) from None
 
     return wrapped  # type: ignore[return-value]
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Write warnings as messages, without the line of code that gave them."""
+
+    def shown(message: Warning | str, *_: Any, **__: Any) -> None:
+        say(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = shown
+        yield
 
 
 def open_workbench(
@@ -155,6 +177,54 @@ def parse_settings(settings: Iterable[str], option: str = "--set") -> dict[str, 
             raise UsageError(f"{option} {name.strip()} is given twice")
         found[name.strip()] = value.strip()
     return found
+
+
+GROUPS: Mapping[str, Callable[[Any], bool]] = {
+    "all-frozen": lambda method: not method.needs.images,
+    "all-images": lambda method: bool(method.needs.images),
+    "all": lambda _: True,
+}
+"""Words that stand for many methods -> which of them."""
+
+
+def expand_methods(asked: Iterable[str], registry: Registry) -> list[str]:
+    """Return method names with the words for groups replaced, each once, in order.
+
+    Raises:
+        UsageError: no method belongs to a group.
+    """
+    found: list[str] = []
+    for word in asked:
+        if word not in GROUPS:
+            found.append(word)
+            continue
+        members = [registry.get("method", name) for name in registry.names("method")]
+        chosen = [plugin.name for plugin in members if GROUPS[word](plugin.value)]
+        if not chosen:
+            raise UsageError(f"no registered method belongs to {word}")
+        found += chosen
+    return list(dict.fromkeys(found))
+
+
+def fitting_methods(
+    asked: Iterable[str], names: Iterable[str], representation: str, registry: Registry
+) -> list[str]:
+    """Return the methods that can stand on a representation, and say which of a group cannot.
+
+    A method asked for by its own name stays, so that it is refused with the reason.
+    """
+    brought = set(registry.get("representation", representation).value.extras)
+    fitting = []
+    for name in names:
+        lacking = set(registry.get("method", name).value.needs.extras) - brought
+        if not lacking or name in asked:
+            fitting.append(name)
+            continue
+        say(
+            f"{name} is left out on representation {representation}, which does not bring "
+            f"{', '.join(sorted(lacking))}"
+        )
+    return fitting
 
 
 def assign_settings(

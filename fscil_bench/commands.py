@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fscil_bench.errors import UsageError
-from fscil_bench.params import params_dict
+from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.protocol import Protocol
 from fscil_bench.pseudo import SUFFIX
 from fscil_bench.registry import FILE, Registry
@@ -19,22 +19,35 @@ from fscil_bench.spec import RunSpec
 if TYPE_CHECKING:
     from fscil_bench.report import Wanted
 
+UNKNOWN_FOLDER = "PATH/TO"
+"""What a user has to fill in: where a file of theirs lies that was not given."""
 
-def default_params(registry: Registry, kind: str, name: str) -> dict[str, Any]:
-    """Return a registered plug-in's default parameters as JSON values; {} if it is unknown."""
+
+def default_params(
+    registry: Registry, kind: str, name: str, protocol: Protocol | None = None
+) -> dict[str, Any]:
+    """Return a registered plug-in's default parameters as JSON values; {} if it is unknown.
+
+    For a protocol, what its paper states for it lies over them.
+    """
     try:
         plugin = registry.get(kind, name)
     except UsageError:
         return {}
     # Stored parameters have been through JSON, which makes lists of tuples.
-    values: dict[str, Any] = json.loads(json.dumps(params_dict(plugin.value.Params())))
+    stated: Mapping[str, Any] = {}
+    if protocol is not None:
+        own = protocol.name.removesuffix(SUFFIX)
+        stated = published_params(plugin.value, (own, *protocol.published_as))
+    params = parse_params(name, plugin.value.Params, stated)
+    values: dict[str, Any] = json.loads(json.dumps(params_dict(params)))
     return values
 
 
 def command_for(spec: RunSpec, registry: Registry) -> str:
     """Return the command line that makes a run like `spec`, as far as options can say it.
 
-    A protocol or method that is not registered is written as a file of its name.
+    Of a protocol or method that is not registered the file is a place to fill in.
     """
     brought, protocol = spec.representation, spec.protocol
     pseudo = protocol.test_from_train is not None
@@ -58,8 +71,10 @@ def command_for(spec: RunSpec, registry: Registry) -> str:
         words += ["--epochs", str(protocol.recipe.epochs)]
     words += _shape(protocol, registered)
     words += ["--precision", brought.precision]
-    words += _settings("--set", spec.params, default_params(registry, "method", spec.method))
-    defaults = default_params(registry, "representation", brought.name)
+    words += ["--views", spec.views] if spec.views != "plain" else []
+    defaults = default_params(registry, "method", spec.method, protocol)
+    words += _settings("--set", spec.params, defaults)
+    defaults = default_params(registry, "representation", brought.name, protocol)
     words += _settings("--set-representation", brought.params, defaults)
     return f"fscil-bench run {shlex.join(words)}"
 
@@ -102,14 +117,20 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
         words += ["--split", str(request.split)]
     for name, value in request.overrides.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
-    words += _settings("--set", request.params, default_params(registry, "method", request.method))
+    words += ["--views", request.views] if request.views != "plain" else []
+    defaults = default_params(registry, "method", request.method, protocol)
+    words += _settings("--set", request.params, defaults)
     words += _settings("--set-representation", request.representation_params, {})
     return [*words, "--artifacts"] if wanted.artifacts else words
 
 
 def _plugins(method: str, dataset: str, registry: Registry) -> list[str]:
-    """Return the options that bring a method and a data set that are not built in."""
-    files = [] if method in registry.names("method") else [f"{method}.py"]
+    """Return the options that bring a method and a data set that are not built in.
+
+    A stored run does not say in which file its plug-ins were, so that a place to fill in stands
+    for one that was not given again.
+    """
+    files = [] if method in registry.names("method") else [f"{UNKNOWN_FOLDER}/{method}.py"]
     for kind, name in (("method", method), ("data set", dataset)):
         plugin = registry.plugins.get(kind, {}).get(name)
         if plugin is not None and plugin.origin == FILE:
@@ -118,10 +139,10 @@ def _plugins(method: str, dataset: str, registry: Registry) -> list[str]:
 
 
 def protocol_word(name: str, registry: Registry) -> str:
-    """Return how --protocol names it: one that is not registered is in a file of its name."""
+    """Return how --protocol names it; of one that is not registered the file is not known."""
     plugin = registry.plugins.get("protocol", {}).get(name)
     if plugin is None:
-        return name if name.endswith(".toml") else f"{name}.toml"
+        return name if name.endswith(".toml") else f"{UNKNOWN_FOLDER}/{name}.toml"
     return str(plugin.file) if plugin.origin == FILE else name
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
+ACCURACIES = "accuracies.npy"
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,11 @@ class StoredEpisodes:
         Raises:
             StoreError: the file is damaged.
         """
-        path = self.folder / "accuracies.npy"
+        path = self.folder / ACCURACIES
         try:
             values: np.ndarray = np.load(path, allow_pickle=False)
-            if values.shape != (self.spec.design.episodes,):
-                raise ValueError(f"accuracies are {values.shape}")
+            if values.shape != (self.spec.design.episodes,) or values.dtype.kind != "f":
+                raise ValueError(f"accuracies are {values.dtype} {values.shape}")
             if not bool(((values >= 0) & (values <= 1)).all()):
                 raise ValueError("accuracies are not fractions")
         except Exception as error:
@@ -133,13 +134,18 @@ class StoredEpisodes:
         return values
 
     @property
-    def readable(self) -> bool:
-        """Whether the accuracies can be read."""
+    def damage(self) -> str:
+        """What is wrong with the accuracies, with the remedy; empty if nothing is."""
         try:
             self.accuracies  # noqa: B018 - reading is the check
-        except StoreError:
-            return False
-        return True
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    @property
+    def readable(self) -> bool:
+        """Whether the accuracies can be read."""
+        return not self.damage
 
     @property
     def accuracy(self) -> Interval:
@@ -151,7 +157,7 @@ def write_episodes(store: Store, record: EpisodesRecord, accuracies: np.ndarray)
     """Write finished episodes; `episodes.json`, which marks them as finished, comes last."""
     folder = _folder(store, record.spec)
     with replaced_folder(folder) as new:
-        np.save(new / "accuracies.npy", accuracies.astype(np.float64))
+        np.save(new / ACCURACIES, accuracies.astype(np.float64))
         write_text(new / "episodes.json", record.model_dump_json(indent=1) + "\n")
     return StoredEpisodes(record, folder)
 
@@ -159,11 +165,23 @@ def write_episodes(store: Store, record: EpisodesRecord, accuracies: np.ndarray)
 def find_episodes(store: Store, spec: EpisodesSpec) -> StoredEpisodes | None:
     """Return the finished episodes of `spec`, or None.
 
+    Those whose accuracies are damaged count as not there, with a warning: whoever asks makes them
+    again, which brings back the same.
+
     Raises:
-        StoreError: they are there and damaged.
+        StoreError: their record is damaged, or of another schema.
     """
     folder = _folder(store, spec)
-    return read_episodes(folder) if (folder / "episodes.json").exists() else None
+    if not (folder / "episodes.json").exists():
+        return None
+    found = read_episodes(folder)
+    try:
+        found.accuracies  # noqa: B018 - reading is the check
+    except StoreError as error:
+        place = folder / ACCURACIES
+        warnings.warn(f"{place}: damaged ({error.__cause__}); made again", stacklevel=2)
+        return None
+    return found
 
 
 def read_episodes(folder: Path) -> StoredEpisodes:

@@ -15,6 +15,7 @@ from fscil_bench.cli_support import (
     Precision,
     Results,
     UnofficialData,
+    ViewsOption,
     Weights,
     assign_settings,
     complain,
@@ -68,6 +69,7 @@ def episodes(
     class_order: Annotated[
         str | None, typer.Option(help="dataset (the data set's own) or seed:N (a permutation).")
     ] = None,
+    views: ViewsOption = "plain",
     data_root: DataRoot = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -107,6 +109,7 @@ def episodes(
             seed=seed,
             representation_seed=base_seed,
             overrides={key: value for key, value in options.items() if value is not None},
+            views=views,
         )
         for place in words(protocol)
         for brought in words(representation)

@@ -53,7 +53,8 @@ class Evaluation:
         spec = run.spec
         for dataset in self._datasets(spec):
             train, test = dataset.train, dataset.test
-            found = stored_features(self.store, spec.representation.key, len(train), len(test))
+            key, counts = spec.representation.key, (len(train), len(test))
+            found = stored_features(self.store, key, *counts, spec.views)
             if found is not None:
                 return EvaluationFeatures(
                     _frozen(found.train),

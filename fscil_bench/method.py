@@ -24,6 +24,7 @@ class Needs:
 
     Attributes:
         features: the views of the frozen features that it reads; none for an image method.
+        base_views: further views of the base session's training samples alone.
         images: whether it needs the images themselves and a trainable copy of the backbone.
         extras: named tensors that the representation must bring (FACT's virtual prototypes, say).
         final_class_count: whether it sizes itself by the number of classes at the end, which no
@@ -31,6 +32,7 @@ class Needs:
     """
 
     features: tuple[str, ...] = ("plain",)
+    base_views: tuple[str, ...] = ()
     images: bool = False
     extras: tuple[str, ...] = ()
     final_class_count: bool = False
@@ -94,6 +96,8 @@ class Method(ABC):
     needs: ClassVar[Needs] = Needs()
     pretrain_params: ClassVar[tuple[str, ...]] = ()
     """Names of the parameters that shape what `pretrain` returns; they key its cache."""
+    published: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Protocol -> the parameters that the paper states for it, laid over the defaults."""
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Parameters worth tuning with the values to try; `fscil-bench tune` tries all combinations."""
 

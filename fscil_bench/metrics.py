@@ -64,15 +64,17 @@ def session_metrics(
         targets: (n,) global class ids.
         classes_seen: classes seen after each session; the first entry counts the base classes.
     """
-    base_classes = classes_seen[0]
+    base_classes, classes = classes_seen[0], classes_seen[-1]
+    labels = targets.astype(np.intp)
+    images = _below(labels, np.ones(len(labels)), classes)
     result = []
     for session, seen in enumerate(classes_seen):
-        predicted = predictions[session]
+        correct = _below(labels, predictions[session] == targets, classes)
         before = classes_seen[session - 1] if session else 0
 
-        def part(low: int, high: int, predicted: np.ndarray = predicted) -> float:
-            chosen = (targets >= low) & (targets < high)
-            return accuracy(predicted[chosen], targets[chosen])
+        def part(low: int, high: int, correct: list[int] = correct) -> float:
+            count = images[high] - images[low]
+            return (correct[high] - correct[low]) / count if count else math.nan
 
         base, new = part(0, base_classes), part(base_classes, seen)
         result.append(
@@ -82,11 +84,18 @@ def session_metrics(
                 new=new,
                 latest=part(before, seen),
                 harmonic=harmonic_mean(base, new),
-                images=int(np.sum(targets < seen)),
+                images=images[seen],
                 classes=seen,
             )
         )
     return result
+
+
+def _below(labels: np.ndarray, counted: np.ndarray, classes: int) -> list[int]:
+    """Return for each number from 0 to `classes` how many counted labels are below it."""
+    each = np.bincount(labels, weights=counted, minlength=classes)[:classes]
+    # Sums of ones are exact in float64.
+    return [0, *each.cumsum().astype(np.intp).tolist()]
 
 
 def average_accuracy(accuracies: Sequence[float]) -> float:

@@ -73,9 +73,8 @@ def _work(bench: Workbench, wanted: Wanted) -> Callable[[], object] | None:
 def _make(bench: Workbench, plan: Plan, artifacts: bool) -> None:
     # Asked again: the same may be wanted twice, or another process have made it by now.
     if not _stored(bench, plan, artifacts):
-        found = bench.store.find(plan.spec)
         # Another report may need the arrays that a damaged run was kept with.
-        kept = found is not None and found.has_artifacts
+        kept = bench.store.has_artifacts(plan.spec)
         bench.run(plan, force=True, artifacts=artifacts or kept)
 
 
@@ -94,7 +93,6 @@ def _stored(bench: Workbench, plan: Plan, artifacts: bool) -> bool:
     if found is None:
         return False
     try:
-        found.metrics  # noqa: B018 - reading is the check
         return not artifacts or bool(found.artifacts())
     except StoreError:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -35,6 +35,15 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
         message = first["msg"].removeprefix("Value error, ")
         where = f"{owner}: {name} = {first['input']!r}" if name else owner
         raise UsageError(f"{where}: {message}") from error
+
+
+def published_params(value: type, names: Sequence[str | None]) -> Mapping[str, Any]:
+    """Return the parameters that a plug-in's paper states for a protocol; {} if it states none.
+
+    `names` are those that the protocol goes by, the most particular first.
+    """
+    table: Mapping[str, Mapping[str, Any]] = getattr(value, "published", {})
+    return next((table[name] for name in names if name is not None and name in table), {})
 
 
 def params_dict(params: Any) -> dict[str, Any]:

@@ -64,11 +64,11 @@ class Images:
 
     def squares(self, indices: np.ndarray, side: int) -> torch.Tensor:
         """Return a copy of the central squares of `side` pixels, uint8 (n, side, side, 3)."""
-        if self._one_shape:
-            height, width = (int(length) for length in self.shapes[0])
-            top, left = margin(height, side), margin(width, side)
-            block = self.flat.reshape(-1, height, width, 3)
-            return torch.from_numpy(block[indices, top : top + side, left : left + side])
+        if self._block is not None:
+            block, places = self._block
+            top, left = margin(block.shape[1], side), margin(block.shape[2], side)
+            rows, columns = slice(top, top + side), slice(left, left + side)
+            return torch.from_numpy(block[places[indices], rows, columns])
         result = np.empty((len(indices), side, side, 3), np.uint8)
         for number, index in enumerate(indices):
             image = self[index]
@@ -76,9 +76,20 @@ class Images:
             result[number] = image[top : top + side, left : left + side]
         return torch.from_numpy(result)
 
+    def part(self, members: np.ndarray) -> Images:
+        """Return some of the images, by index; their bytes stay where they are."""
+        return Images(self.flat, self.shapes[members], self.offsets[members])
+
     @cached_property
-    def _one_shape(self) -> bool:
-        return len(self.shapes) > 0 and bool((self.shapes == self.shapes[0]).all())
+    def _block(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return `flat` as (m, H, W, 3) and the images' places in it, where all have one shape."""
+        if not len(self.shapes) or not (self.shapes == self.shapes[0]).all():
+            return None
+        height, width = (int(length) for length in self.shapes[0])
+        size = 3 * height * width
+        if len(self.flat) % size or (self.offsets % size).any():
+            return None
+        return self.flat.reshape(-1, height, width, 3), self.offsets // size
 
     def whole(self, indices: Iterable[int]) -> list[torch.Tensor]:
         """Return copies of whole images, uint8 (H, W, 3) each."""

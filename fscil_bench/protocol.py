@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PositiveInt = Annotated[int, Field(gt=0)]
 Channels = tuple[float, float, float]
 Augmentation = Literal[
-    "crop", "resized_crop", "flip", "autoaugment_cifar10", "autoaugment_imagenet"
+    "crop", "resized_crop", "flip", "autoaugment_cifar10", "autoaugment_imagenet", "cutout"
 ]
 
 
@@ -139,6 +139,11 @@ class Protocol(_Frozen):
         if self.split == "canonical" and not self.canonical_shots:
             raise ValueError('split = "canonical" needs canonical_shots, the table of the list')
         return self
+
+    @property
+    def published_as(self) -> tuple[str | None, ...]:
+        """Return the names under which papers' parameters for it may be found."""
+        return self.name, self.canonical_rows
 
     @property
     def classes_used(self) -> int:

@@ -7,14 +7,12 @@ a new class nor a test image of the protocol itself is looked at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
 from fscil_bench.data import Dataset, ImageArray
 from fscil_bench.errors import UsageError
-from fscil_bench.pixels import Images
 from fscil_bench.protocol import Protocol
 from fscil_bench.seeding import Randomness
 from fscil_bench.spec import digest_of
@@ -77,18 +75,7 @@ def base_training_data(dataset: Dataset, protocol: Protocol) -> Dataset:
     return replace(dataset, train=halves[0], test=halves[1], fingerprint=digest_of(content))
 
 
-@dataclass(frozen=True)
-class ChosenImages(Images):
-    """Some of the stored images, which lie apart from each other in `flat`."""
-
-    @cached_property
-    def _one_shape(self) -> bool:
-        return False  # no block of `flat` holds them
-
-
 def _part(half: ImageArray, members: np.ndarray) -> ImageArray:
     """Return some images of a half; their bytes stay where they are mapped."""
-    stored = half.images
-    images = ChosenImages(stored.flat, stored.shapes[members], stored.offsets[members])
     keys = tuple(half.keys[i] for i in members)
-    return ImageArray(images, half.labels[members], half.numbers[members], keys)
+    return ImageArray(half.images.part(members), half.labels[members], half.numbers[members], keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,6 +39,10 @@ class Representation(ABC):
     Params: ClassVar[type] = NoParams
     extras: ClassVar[tuple[str, ...]] = ()
     """Names of the tensors that `extra_tensors` returns."""
+    published: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Protocol -> the parameters that the paper states for it, laid over the defaults."""
+    final_class_count: ClassVar[bool] = False
+    """Whether it sizes itself by the number of classes at the end; tables flag it."""
 
     def __init__(self, params: Any) -> None:
         self.params = params

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -266,24 +267,28 @@ class SessionMaker:
         self,
         protocol: Protocol,
         dataset: Dataset,
-        features: Features | None,
+        features: Mapping[str, Features],
         assignment: Assignment,
         needs: Needs,
+        base_views: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self.protocol, self.dataset, self.features = protocol, dataset, features
-        self.assignment, self.needs = assignment, needs
+        self.assignment, self.needs, self.base_views = assignment, needs, base_views or {}
 
     def session(self, number: int) -> Session:
         """Return session `number` with its own samples and nothing of any other."""
         base = number == 0
         indices = self.assignment.base if base else self.assignment.shots[number - 1]
         samples = self.samples(indices)
+        views = dict(samples.views)
+        if base:
+            views |= {view: _copied(array, indices) for view, array in self.base_views.items()}
         heldout = None
         if base and len(self.assignment.heldout):
             heldout = self.samples(self.assignment.heldout)
         return Session(
             labels=samples.labels,
-            views=samples.views,
+            views=views,
             images=samples.images,
             index=number,
             class_ids=self.protocol.session_classes(number),
@@ -293,9 +298,7 @@ class SessionMaker:
 
     def queries(self, indices: np.ndarray) -> Queries:
         """Return test samples by index, without their labels."""
-        views = {}
-        if self.features is not None:
-            views = {view: _copied(self.features.test, indices) for view in self.needs.features}
+        views = {v: _copied(self.features[v].test, indices) for v in self.needs.features}
         images = self._images(self.dataset.test, indices)
         return Queries(views, images)
 
@@ -306,9 +309,7 @@ class SessionMaker:
     def samples(self, indices: np.ndarray) -> LabelledSamples:
         """Return training samples by index, with their global class ids."""
         labels = torch.from_numpy(self.dataset.train.labels[indices].copy())
-        views = {}
-        if self.features is not None:
-            views = {view: _copied(self.features.train, indices) for view in self.needs.features}
+        views = {v: _copied(self.features[v].train, indices) for v in self.needs.features}
         images = self._images(self.dataset.train, indices)
         return LabelledSamples(labels, views, images)
 

@@ -14,6 +14,9 @@ import fscil_bench
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 
 Precision = Literal["fp32", "bf16"]
+Views = Literal["plain", "flip"]
+"""How features are read: of the image alone, or averaged with those of its mirror image."""
+
 TRAINING_MODULES = (
     "augment",
     "backbones",
@@ -61,6 +64,7 @@ class RunSpec(BaseModel):
         split: `canonical` or `seeded`, as resolved.
         shots: digest of the canonical table's rows, or None.
         seed: which shots are drawn (split `seeded`), and the method's own noise.
+        views: how the frozen features are read, for training and test images alike.
         code: digest of the method's file and its private helpers.
     """
 
@@ -73,6 +77,7 @@ class RunSpec(BaseModel):
     split: str
     shots: str | None
     seed: int
+    views: Views = "plain"
     code: str
     engine: str
 

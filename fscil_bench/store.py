@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -38,6 +39,7 @@ SCHEMA_VERSION = 1
 RESULTS_VARIABLE = "FSCIL_BENCH_RESULTS"
 CACHE_VARIABLE = "FSCIL_BENCH_CACHE"
 DATA_VARIABLE = "FSCIL_BENCH_DATA"
+PREDICTIONS, ARTIFACTS = "predictions.npz", "artifacts.npz"
 
 
 class SessionRecord(BaseModel):
@@ -104,14 +106,12 @@ class StoredRun:
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        arrays = self._read("predictions.npz")
+        arrays = self._read(PREDICTIONS)
         try:
-            predictions, targets = arrays["predictions"], arrays["targets"]
-            if predictions.shape != (len(self.record.sessions), len(targets)):
-                raise ValueError(f"predictions are {predictions.shape}")
+            _check_arrays(self.record, arrays["predictions"], arrays["targets"])
         except (KeyError, ValueError) as error:
-            raise self._damaged("predictions.npz", error) from error
-        return {"predictions": predictions, "targets": targets}
+            raise self._damaged(PREDICTIONS, error) from error
+        return arrays
 
     @property
     def predictions(self) -> np.ndarray:
@@ -122,6 +122,15 @@ class StoredRun:
     def targets(self) -> np.ndarray:
         """True global class ids of the test samples, int16 (n,)."""
         return self._arrays["targets"]
+
+    @property
+    def damage(self) -> str:
+        """What is wrong with the predictions, with the remedy; empty if nothing is."""
+        try:
+            self._arrays  # noqa: B018 - reading is the check
+        except StoreError as error:
+            return str(error)
+        return ""
 
     @cached_property
     def metrics(self) -> list[SessionMetrics]:
@@ -137,14 +146,14 @@ class StoredRun:
     @property
     def has_artifacts(self) -> bool:
         """Whether the method's named arrays were asked for, and it gave some."""
-        return (self.folder / "artifacts.npz").exists()
+        return (self.folder / ARTIFACTS).exists()
 
     def artifacts(self, *names: str) -> dict[str, np.ndarray]:
         """Return the method's named arrays by `session/name`; empty unless they were asked for.
 
         With `names` only those of them that are there, which leaves the others unread.
         """
-        return self._read("artifacts.npz", names) if self.has_artifacts else {}
+        return self._read(ARTIFACTS, names) if self.has_artifacts else {}
 
     def _read(self, name: str, only: Sequence[str] = ()) -> dict[str, np.ndarray]:
         try:
@@ -213,11 +222,30 @@ class Store:
     def find(self, spec: RunSpec) -> StoredRun | None:
         """Return the finished run of `spec`, or None.
 
+        One whose predictions are damaged counts as not there, with a warning: whoever asks makes
+        it again, which brings back the same.
+
         Raises:
-            StoreError: it is there and damaged.
+            StoreError: its record is damaged, or of another schema.
         """
         folder = self.run_folder(spec)
-        return read_run(folder) if (folder / "run.json").exists() else None
+        if not (folder / "run.json").exists():
+            return None
+        run = read_run(folder)
+        try:
+            run.predictions  # noqa: B018 - reading is the check
+        except StoreError as error:
+            place = folder / PREDICTIONS
+            warnings.warn(f"{place}: damaged ({error.__cause__}); made again", stacklevel=2)
+            return None
+        return run
+
+    def has_artifacts(self, spec: RunSpec) -> bool:
+        """Return whether the run of `spec` is stored with named arrays, whatever else is damaged.
+
+        Made again without them, it would lose what a report may need.
+        """
+        return (self.run_folder(spec) / ARTIFACTS).exists()
 
     def write(
         self,
@@ -230,12 +258,12 @@ class Store:
         folder = self.run_folder(record.spec)
         with replaced_folder(folder) as new:
             np.savez_compressed(
-                new / "predictions.npz",
+                new / PREDICTIONS,
                 predictions=predictions.astype(np.int16),
                 targets=targets.astype(np.int16),
             )
             if artifacts:
-                np.savez_compressed(new / "artifacts.npz", **dict(artifacts))  # type: ignore[arg-type]
+                np.savez_compressed(new / ARTIFACTS, **dict(artifacts))  # type: ignore[arg-type]
             write_text(new / "run.json", record.model_dump_json(indent=1) + "\n")
         return StoredRun(record, folder)
 
@@ -243,27 +271,41 @@ class Store:
         """Return all readable runs, oldest first, and what is wrong with the others."""
         runs: list[StoredRun] = []
         errors: list[StoreError] = []
-        for path in sorted((self.results / "runs").glob("*/*/[!.]*/run.json")):
-            try:
-                runs.append(read_run(path.parent))
-            except StoreError as error:
-                errors.append(error)
+        with _no_collection():
+            for path in sorted((self.results / "runs").glob("*/*/[!.]*/run.json")):
+                try:
+                    runs.append(read_run(path.parent))
+                except StoreError as error:
+                    errors.append(error)
         return sorted(runs, key=lambda run: run.record.created), errors
 
     def frame(self) -> pd.DataFrame:
         """Return one row a run: specification, metrics, cost. Damaged runs are warned of."""
         runs, errors = self.runs()
         rows = []
-        for run in runs:
-            try:
-                rows.append(run_row(run))
-            except StoreError as error:
-                errors.append(error)
+        with _no_collection():
+            for run in runs:
+                try:
+                    rows.append(run_row(run))
+                except StoreError as error:
+                    errors.append(error)
         for problem in errors:
             warnings.warn(str(problem), stacklevel=2)
         import pandas as pd
 
         return pd.DataFrame(rows)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let no garbage be collected: among thousands of records, looking for it is half the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def data_roots(given: Path | None = None) -> tuple[Path, ...]:
@@ -277,7 +319,10 @@ def data_roots(given: Path | None = None) -> tuple[Path, ...]:
 
 
 def run_row(run: StoredRun) -> dict[str, Any]:
-    """Return a run as one flat row: accuracies are fractions, lists hold one value a session."""
+    """Return a run as one flat row: accuracies are fractions, lists hold one value a session.
+
+    Only runs of the same `row` and `version` may be averaged: they differ in their seeds alone.
+    """
     spec, record, metrics = run.spec, run.record, run.metrics
     accuracies = run.accuracies
     return {
@@ -286,13 +331,19 @@ def run_row(run: StoredRun) -> dict[str, Any]:
         "method": spec.method,
         "params": json.dumps(spec.params, sort_keys=True),
         "representation": spec.representation.name,
+        "representation_params": json.dumps(spec.representation.params, sort_keys=True),
         "representation_seed": spec.representation.seed,
+        "views": spec.views,
         "split": spec.split,
         "seed": spec.seed,
         "epochs": spec.protocol.recipe.epochs,
         "backbone": spec.protocol.backbone,
         "precision": spec.representation.precision,
         "train_images": record.train_images[1],
+        "test_images": record.test_images[1],
+        "data_fingerprint": spec.representation.data_fingerprint,
+        "row": spec.row,
+        "version": spec.version,
         "last_accuracy": accuracies[-1],
         "average_accuracy": average_accuracy(accuracies),
         "performance_drop": performance_drop(accuracies),
@@ -348,28 +399,66 @@ def read_record(path: Path, model: type[Record], version: int) -> Record:
     """
     remedy = _remedy(path.parent)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        data = json.loads(content)
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: damaged, not readable as JSON ({error}); {remedy}") from error
     found = data.get("schema_version") if isinstance(data, dict) else None
     if found != version:
+        newer = "update fscil-bench, or " if isinstance(found, int) and found > version else ""
         raise StoreError(
             f"{path}: has schema version {found!r}, this version of fscil-bench reads "
-            f"{version}; {remedy}"
+            f"{version}; {newer}{remedy}"
         )
     try:
-        record = TypeAdapter(model).validate_json(json.dumps(data))
+        record: Record = _adapter(model).validate_json(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise StoreError(f"{path}: damaged at {where}: {first['msg']}; {remedy}") from error
-    # Of the text too: `record.spec` has fields that an older version did not know.
-    keys = (record.spec.key, digest_of(data["spec"]))
-    if path.parent.name != record.key or record.key not in keys:
+        raise StoreError(f"{path}: {_problem(error)}; {remedy}") from error
+    # The text's own comes first: `record.spec` has fields that an older version did not know.
+    known = record.key == digest_of(data["spec"]) or record.key == record.spec.key
+    if path.parent.name != record.key or not known:
         raise StoreError(
             f"{path}: damaged, its specification does not belong to its folder's key; {remedy}"
         )
     return record
+
+
+@cache
+def _adapter(model: type[Record]) -> TypeAdapter[Record]:
+    return TypeAdapter(model)
+
+
+def _problem(error: ValidationError) -> str:
+    """Say what is wrong with a record."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return (
+            f"has {where}, which this version of fscil-bench does not know: another version "
+            "wrote it; update fscil-bench, or leave it be, or"
+        )
+    return f"damaged at {where}: {first['msg']}"
+
+
+def _check_arrays(record: RunRecord, predictions: np.ndarray, targets: np.ndarray) -> None:
+    """Refuse arrays that are not a run's.
+
+    Raises:
+        ValueError: they are of another kind or shape, or do not fit the record.
+    """
+    if predictions.dtype.kind != "i" or targets.dtype.kind != "i":
+        raise ValueError(f"predictions are {predictions.dtype}, targets {targets.dtype}")
+    if targets.ndim != 1 or predictions.shape != (len(record.sessions), len(targets)):
+        raise ValueError(f"predictions are {predictions.shape}, targets {targets.shape}")
+    seen = np.array([session.classes_seen for session in record.sessions], dtype=targets.dtype)
+    # Fewer sessions than the data set has classes for leave test images of later classes.
+    counts = np.bincount(targets, minlength=seen[-1])[: seen[-1]]
+    if (counts.min(), counts.max()) != record.test_images:
+        raise ValueError("targets are not the test images of the classes used")
+    if (predictions.max(axis=1) >= seen).any():
+        raise ValueError("predictions have classes that were not seen yet")
+    if ((predictions >= 0) != (targets < seen[:, None])).any():
+        raise ValueError("predictions lack test images of classes seen")
 
 
 def _remedy(folder: Path) -> str:

@@ -15,7 +15,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import nn
 
-from fscil_bench.method import Method, MethodContext, Network
+from fscil_bench.method import Method, MethodContext, Needs, Network
 from fscil_bench.params import parse_params
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
@@ -36,15 +36,22 @@ class _Backbone(nn.Module):
         self.bn = nn.BatchNorm2d(DIM)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = torch.relu(self.bn(self.conv(x)))
+        return self.late(self.early(x))
+
+    def early(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.conv(x)
+        return out
+
+    def late(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.relu(self.bn(x))
         return out.mean(dim=(2, 3))
 
 
 class ToyTask:
     """A base session and few-shot sessions of clustered, non-negative features and images."""
 
-    def __init__(self, shot: int = 3, queries: int = 24) -> None:
-        self.shot, self.query_count = shot, queries
+    def __init__(self, shot: int = 3, queries: int = 24, needs: Needs | None = None) -> None:
+        self.shot, self.query_count, self.needs = shot, queries, needs or Needs()
         self.classes = BASE + WAY * SESSIONS
         random = np.random.default_rng(0)
         self.centres = random.gamma(1.5, 1.0, (self.classes, DIM))
@@ -55,16 +62,14 @@ class ToyTask:
         classes = self._classes(number)
         per_class = BASE_SHOTS if number == 0 else self.shot
         labels = np.repeat(classes, per_class)
-        features, images = self._draw(labels, seed=number)
+        views, images = self._views(labels, seed=number, base=number == 0)
         heldout = None
         if number == 0:
-            held_features, held_images = self._draw(labels, seed=99)
-            heldout = LabelledSamples(
-                torch.from_numpy(labels.copy()), {"plain": held_features}, held_images
-            )
+            held_views, held_images = self._views(labels, seed=99)
+            heldout = LabelledSamples(torch.from_numpy(labels.copy()), held_views, held_images)
         return Session(
             labels=torch.from_numpy(labels),
-            views={"plain": features},
+            views=views,
             images=images,
             index=number,
             class_ids=tuple(int(c) for c in classes),
@@ -75,25 +80,23 @@ class ToyTask:
     def queries(self) -> Queries:
         """Return unlabelled samples of all classes."""
         labels = np.arange(self.query_count) % self.classes
-        features, images = self._draw(labels, seed=1234)
-        return Queries({"plain": features}, images)
+        return Queries(*self._views(labels, seed=1234))
 
     def episode(self, number: int) -> tuple[Session, Queries]:
         """Return the shots and queries of an episode of some of the new classes."""
         drawn = BASE + (np.arange(EPISODE_WAY) + number) % (self.classes - BASE)
         ids = BASE + np.arange(EPISODE_WAY)
-        features, images = self._draw(np.repeat(drawn, self.shot), seed=100 + number)
+        views, images = self._views(np.repeat(drawn, self.shot), seed=100 + number)
         shots = Session(
             labels=torch.from_numpy(np.repeat(ids, self.shot)),
-            views={"plain": features},
+            views=views,
             images=images,
             index=number + 1,
             class_ids=tuple(int(c) for c in ids),
             classes_seen=BASE + EPISODE_WAY,
         )
         queries = drawn[np.arange(self.query_count) % EPISODE_WAY]
-        features, images = self._draw(queries, seed=200 + number)
-        return shots, Queries({"plain": features}, images)
+        return shots, Queries(*self._views(queries, seed=200 + number))
 
     def context(self, method: type[Method], network_seed: int = 0) -> MethodContext:
         """Return a context as the runner would make it, with an untrained network."""
@@ -125,6 +128,15 @@ class ToyTask:
         start = 0 if number == 0 else BASE + WAY * (number - 1)
         return np.arange(start, start + (BASE if number == 0 else WAY))
 
+    def _views(
+        self, labels: np.ndarray, seed: int, base: bool = False
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """Return features in the views that are needed (other noise in each), and images."""
+        names = (*self.needs.features, *(self.needs.base_views if base else ()))
+        features, images = self._draw(labels, seed)
+        others = {v: self._draw(labels, 1000 * k + seed)[0] for k, v in enumerate(names, start=1)}
+        return {"plain": features} | {v: f for v, f in others.items() if v != "plain"}, images
+
     def _draw(self, labels: np.ndarray, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         random = np.random.default_rng([7, seed])
         centres = self.centres[labels]
@@ -149,7 +161,7 @@ def check_method(method: type[Method], params: Mapping[str, Any] | None = None) 
     """
     values = parse_params(f"method {method.name!r}", method.Params, params or {})
     for shot in (3, 1):
-        task = ToyTask(shot)
+        task = ToyTask(shot, needs=method.needs)
         with _global_state_kept(method.name):
             scores = _learn_all(task, method, values)
             again = _learn_all(task, method, values)

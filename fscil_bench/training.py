@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -305,6 +305,11 @@ def epoch_batches(count: int, size: int, generator: torch.Generator) -> Iterator
         yield order[start:end]
 
 
+def as_it_is(images: torch.Tensor) -> torch.Tensor:
+    """Return the images unchanged."""
+    return images
+
+
 @torch.no_grad()
 def extract_features(
     backbone: nn.Module,
@@ -312,14 +317,16 @@ def extract_features(
     members: np.ndarray,
     spec: ImageSpec,
     device: torch.device,
+    shown: Callable[[torch.Tensor], torch.Tensor] = as_it_is,
 ) -> Iterator[torch.Tensor]:
     """Yield float32 features (b, D) on the CPU, batch by batch, under the test transform.
 
-    `members` are the indices of the images.
+    `members` are the indices of the images, `shown` is what is done to uint8 (b, S, S, 3) before
+    the network sees them.
 
     Always in full precision: means and covariances are taken from them.
     """
     backbone.eval()
     for part in batches(len(members), EVALUATION_BATCH):
-        block = images.squares(members[part], spec.size)
+        block = shown(images.squares(members[part], spec.size))
         yield backbone(normalise(block, spec.mean, spec.std, device)).float().cpu()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -23,16 +23,16 @@ from fscil_bench.compute import (
     resolve_precision,
 )
 from fscil_bench.data import Dataset, ReadRequest, reordered
-from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.features import Features, check_views, load_features, weights_file
+from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.features import Features, FeatureSource, check_views, weights_file
 from fscil_bench.image_cache import ImageCache
 from fscil_bench.index_lists import index_of, shots_from_lists
 from fscil_bench.method import Method, MethodContext, Network
-from fscil_bench.params import params_dict, parse_params
+from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import Protocol
 from fscil_bench.pseudo import base_training_data, pseudo_incremental
-from fscil_bench.registry import Registry
+from fscil_bench.registry import Plugin, Registry
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.runner import run_sessions
 from fscil_bench.seeding import Randomness
@@ -57,6 +57,7 @@ from fscil_bench.spec import (
     TRAINING_MODULES,
     RepresentationSpec,
     RunSpec,
+    Views,
     digest_of,
     engine_digest,
 )
@@ -84,6 +85,7 @@ class RunRequest:
     split: str | None = None
     index_list: Path | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    views: str = "plain"
     pseudo: bool = False
     chosen: str | None = None
 
@@ -142,7 +144,7 @@ class Workbench:
         self.precision = resolve_precision(self.options.precision, self.device)
         self._datasets: dict[str, Dataset] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
-        self._features: dict[str, Features] = {}
+        self._features: dict[tuple[str, str, str], Features] = {}
 
     def plan(self, request: RunRequest) -> Plan:
         """Resolve a request; reads (and the first time decodes) the data, whose content counts.
@@ -155,14 +157,14 @@ class Workbench:
         brought = self.registry.get("representation", request.representation)
         protocol, folder = self.registry.protocol(request.protocol)
         protocol = protocol.override(**request.overrides)
+        params, parameters = _resolved(method, protocol, request.params, request.chosen)
+        brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
         if request.pseudo:
             protocol = pseudo_incremental(protocol)
-        params = parse_params(f"method {method.name!r}", method.value.Params, request.params)
-        brought_params = parse_params(
-            f"representation {brought.name!r}", brought.value.Params, request.representation_params
-        )
-        check_views(f"method {method.name!r}", method.value.needs.features)
+        needs = method.value.needs
+        check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
+        views = _checked_reading(method.value, request.views)
         pretraining = self._pretraining(protocol)
         dataset = self.dataset(protocol, folder)
         split, table = _split(request, protocol, folder, dataset)
@@ -190,12 +192,11 @@ class Workbench:
             split=split,
             shots=table.digest if table else None,
             seed=request.seed,
+            views=views,
             code=method.digest(),
             engine=engine_digest(RUN_MODULES),
         )
         made = brought.value(brought_params)
-        by_hand = "the method's defaults" if params == method.value.Params() else "set by hand"
-        parameters = request.chosen or by_hand
         return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
@@ -204,6 +205,7 @@ class Workbench:
             found = self.store.find(plan.spec)
             if found is not None and (not artifacts or found.artifacts()):
                 return found
+            artifacts = artifacts or self.store.has_artifacts(plan.spec)
         method, maker, pretrain_seconds = self.start(plan)
         outcome = run_sessions(method, maker, artifacts, self.progress)
         record = RunRecord(
@@ -231,13 +233,19 @@ class Workbench:
         What it learns from base data alone, which took these seconds, it has been given.
         """
         self.store.check_writable()
-        trained = self.trained(plan)
-        features = None
-        if not plan.method.needs.images or outlier_fraction(plan.spec.split):
-            features = self.features(plan, trained)
-        assignment = _assign(plan, features)
+        trained, needs = self.trained(plan), plan.method.needs
+        source = self._source(plan, trained)
+        base_views = {
+            view: source.load_half(plan.dataset.train, "train", view, plan.spec.views)
+            for view in needs.base_views
+        }
         maker = SessionMaker(
-            plan.spec.protocol, plan.dataset, features, assignment, plan.method.needs
+            plan.spec.protocol,
+            plan.dataset,
+            self.features(plan, trained),
+            self._assign(plan, trained),
+            needs,
+            base_views,
         )
         method = plan.method(plan.params, self._context(plan, trained))
         return method, maker, self._pretrain(plan, method, maker)
@@ -292,14 +300,35 @@ class Workbench:
             self._trained[spec.key] = training.run(folder, self.progress)
         return self._trained[spec.key]
 
-    def features(self, plan: Plan, trained: TrainedRepresentation) -> Features:
-        """Return the features of all images, computed now if they are not stored."""
-        if trained.key not in self._features:
-            images = plan.spec.protocol.images
-            self._features[trained.key] = load_features(
-                plan.dataset, trained, images, self.store, self.device, self.progress
-            )
-        return self._features[trained.key]
+    def features(self, plan: Plan, trained: TrainedRepresentation) -> dict[str, Features]:
+        """Return the features that a plan's method reads, by view; computed if not stored."""
+        views = plan.spec.views
+        return {name: self._view(plan, trained, name, views) for name in plan.method.needs.features}
+
+    def _view(
+        self, plan: Plan, trained: TrainedRepresentation, view: str, views: Views
+    ) -> Features:
+        key = (trained.key, view, views)
+        if key not in self._features:
+            self._features[key] = self._source(plan, trained).load(plan.dataset, view, views)
+        return self._features[key]
+
+    def _source(self, plan: Plan, trained: TrainedRepresentation) -> FeatureSource:
+        images = plan.spec.protocol.images
+        return FeatureSource(trained, images, self.store, self.device, self.progress)
+
+    def _assign(self, plan: Plan, trained: TrainedRepresentation) -> Assignment:
+        protocol, dataset, seed = plan.spec.protocol, plan.dataset, plan.spec.seed
+        base, heldout = hold_out(dataset, protocol, plan.spec.representation.seed)
+        fraction = outlier_fraction(plan.spec.split)
+        if fraction is not None:
+            features = self._view(plan, trained, "plain", "plain").train
+            shots = draw_outliers(dataset, protocol, features, fraction, seed)
+        elif plan.table is not None:
+            shots = canonical_shots(plan.table, protocol, dataset)
+        else:
+            shots = draw_shots(dataset, protocol, seed)
+        return Assignment(base, heldout, shots)
 
     def _context(self, plan: Plan, trained: TrainedRepresentation) -> MethodContext:
         spec, needs = plan.spec, plan.method.needs
@@ -356,17 +385,38 @@ class Workbench:
         return float(meta["seconds"])
 
 
-def _assign(plan: Plan, features: Features | None) -> Assignment:
-    protocol, dataset = plan.spec.protocol, plan.dataset
-    base, heldout = hold_out(dataset, protocol, plan.spec.representation.seed)
-    fraction = outlier_fraction(plan.spec.split)
-    if fraction is not None and features is not None:
-        shots = draw_outliers(dataset, protocol, features.train, fraction, plan.spec.seed)
-    elif plan.table is not None:
-        shots = canonical_shots(plan.table, protocol, dataset)
-    else:
-        shots = draw_shots(dataset, protocol, plan.spec.seed)
-    return Assignment(base, heldout, shots)
+def _resolved(
+    plugin: Plugin, protocol: Protocol, settings: Mapping[str, Any], chosen: str | None
+) -> tuple[Any, str]:
+    """Return a plug-in's parameters for a protocol, and how they came about.
+
+    Its defaults, what its paper states for the protocol over them, the user's settings over both.
+    """
+    schema, owner = plugin.value.Params, f"{plugin.kind} {plugin.name!r}"
+    stated = published_params(plugin.value, protocol.published_as)
+    params = parse_params(owner, schema, {**stated, **settings})
+    if chosen is not None:
+        return params, chosen
+    if params == parse_params(owner, schema, stated):
+        return params, f"published for {protocol.name}" if stated else "the method's defaults"
+    return params, "set by hand"
+
+
+def _checked_reading(method: type[Method], wanted: str) -> Views:
+    """Return how features are to be read.
+
+    Raises:
+        UsageError: an unknown way, or averaged features for a method that reads none.
+    """
+    known: dict[str, Views] = {name: name for name in get_args(Views)}
+    if wanted not in known:
+        raise UsageError(f"unknown views {wanted!r}; {nearest(wanted, known)}")
+    if wanted != "plain" and not method.needs.features:
+        raise UsageError(
+            f"views = {wanted}: method {method.name!r} works on images; averaged features are for "
+            "methods on a frozen backbone"
+        )
+    return known[wanted]
 
 
 def _split(
@@ -408,6 +458,10 @@ def flags(plan: Plan) -> tuple[str, ...]:
     found = []
     if plan.method.needs.final_class_count:
         found.append("knows the final class count")
+    if plan.representation.final_class_count:
+        found.append("representation sized by the final class count")
+    if plan.spec.views == "flip":
+        found.append("test-time views: image and mirror image averaged")
     if plan.dataset.unofficial:
         found.append(f"unofficial data ({plan.dataset.unofficial})")
     if plan.dataset.skipped:

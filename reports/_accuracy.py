@@ -49,6 +49,7 @@ def accuracy_cells(row: Row) -> TableRow:
         "representation_params": json.dumps(spec.representation.params, sort_keys=True),
         "protocol": spec.protocol.name,
         "split": spec.split,
+        "views": spec.views,
         "seeds": _words(seed for _, seed in row.axes),
         "representation_seeds": _words(seed for seed, _ in row.axes),
         "row": spec.row,
@@ -76,8 +77,11 @@ def curve_lines(curves: Iterable[Curve]) -> list[dict[str, str | int | float]]:
             "n": interval.count,
         }
         for curve in curves
-        for session, (seen, interval) in enumerate(
-            zip(curve.positions, curve.intervals, strict=True)
+        for session, seen, interval in zip(
+            curve.sessions or range(len(curve.positions)),
+            curve.positions,
+            curve.intervals,
+            strict=True,
         )
     ]
 

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fscil_bench.metrics import average_accuracy, mean_interval, performance_drop
-from fscil_bench.metrics import performance_retention as retention
+from fscil_bench.metrics import mean_interval
 from fscil_bench.store import StoredRun
 
 from ._ablation import BASELINE, MAPPING, RECURRENT
 from ._claims import NO_RUNS, Claim, Part, compared, contrasted, untested
-from ._claims_setup import FEW_SHOTS, LOSSES, Setup
+from ._claims_setup import FEW_SHOTS, Setup
+from ._run_values import average, drop, last_accuracy, last_harmonic, retention
 from ._shelf import Shelf
+from ._terms import LOSSES
 
 Runs = Mapping[int, StoredRun]
 
 FIGURES: Mapping[str, Callable[[StoredRun], float]] = {
-    "last session": lambda run: 100 * run.accuracies[-1],
-    "average over sessions": lambda run: 100 * average_accuracy(run.accuracies),
-    "harmonic mean": lambda run: 100 * run.metrics[-1].harmonic,
+    "last session": last_accuracy,
+    "average over sessions": average,
+    "harmonic mean": last_harmonic,
 }
 """What methods are compared by, in %."""
-
-
-def last_accuracy(run: StoredRun) -> float:
-    """Return the accuracy after the last session, in %."""
-    return 100 * run.accuracies[-1]
 
 
 def sampler_claim(setup: Setup, shelf: Shelf) -> Claim:
@@ -78,8 +74,8 @@ def outlier_claim(setup: Setup, shelf: Shelf) -> Claim:
     parts = [
         contrasted(gain(setup.outlier_split, value), gain("seeded", value), name)
         for name, value in (
-            ("gain in PD", lambda run: -100 * performance_drop(run.accuracies)),
-            ("gain in PR", lambda run: 100 * retention(run.accuracies)),
+            ("gain in PD", lambda run: -drop(run)),
+            ("gain in PR", retention),
         )
     ]
     return Claim(

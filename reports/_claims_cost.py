@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
-
-import numpy as np
 
 from fscil_bench.backbones import build_backbone, count_parameters
 from fscil_bench.metrics import mean_interval
@@ -14,20 +11,12 @@ from fscil_bench.store import StoredRun
 from ._ablation import RECURRENT, SAMPLER
 from ._claims import NO_RUNS, Claim, Part, both_sides, contrasted, untested
 from ._claims_setup import Setup
+from ._costs import FLOAT, class_bytes, drop_slope, fixed_bytes, learning_seconds, machine
 from ._paired import FAILS, HOLDS, at_most
 from ._shelf import Shelf
 
 TIME_RATIO = 1.5
 UNIT_SHARE = 0.01
-FLOAT = 4
-"""Bytes of a float32."""
-
-
-def drop_slope(run: StoredRun) -> float:
-    """Return the slope of A_0 − A_t against classes seen: least squares, in points a class."""
-    drops = [100 * (run.accuracies[0] - accuracy) for accuracy in run.accuracies]
-    seen = [session.classes_seen for session in run.record.sessions]
-    return float(np.polyfit(seen, drops, 1)[0])
 
 
 def scalability_claim(setup: Setup, shelf: Shelf) -> Claim:
@@ -83,21 +72,6 @@ def _growth(run: StoredRun, dim: int) -> Part:
     return Part(HOLDS if constant else FAILS, "covariance", detail=detail)
 
 
-def class_bytes(run: StoredRun) -> list[float]:
-    """Return, for each session after the base session, by how much a new class grows the state."""
-    sessions = run.record.sessions
-    return [
-        (now.state_bytes - before.state_bytes) / (now.classes_seen - before.classes_seen)
-        for before, now in pairwise(sessions)
-    ]
-
-
-def fixed_bytes(run: StoredRun) -> int:
-    """Return the bytes of the state that would be left without what the classes seen take."""
-    last = run.record.sessions[-1]
-    return round(last.state_bytes - class_bytes(run)[-1] * last.classes_seen)
-
-
 def _unit_share(complete: StoredRun, without: StoredRun) -> Part:
     name = complete.spec.representation.backbone
     whole = count_parameters(build_backbone(name, seed=0))
@@ -120,7 +94,7 @@ def time_claim(setup: Setup, shelf: Shelf) -> Claim:
 
 
 def _time_ratio(ours: Mapping[int, StoredRun], theirs: Mapping[int, StoredRun]) -> Part:
-    shared = [s for s in ours if s in theirs and _machine(ours[s]) == _machine(theirs[s])]
+    shared = [s for s in ours if s in theirs and machine(ours[s]) == machine(theirs[s])]
     if not shared:
         return untested("no runs of both on one machine are stored" if ours and theirs else NO_RUNS)
     seconds = [{s: learning_seconds(runs[s]) for s in shared} for runs in (ours, theirs)]
@@ -130,12 +104,3 @@ def _time_ratio(ours: Mapping[int, StoredRun], theirs: Mapping[int, StoredRun]) 
     interval = mean_interval(ratios)
     detail = f"{both_sides(*seconds)} seconds; unit {ours[shared[0]].record.pretrain_seconds:.0f}"
     return Part(at_most(interval, TIME_RATIO), "", interval, "times", detail, difference=False)
-
-
-def learning_seconds(run: StoredRun) -> float:
-    """Return the seconds of learning in all sessions after the base session."""
-    return sum(session.learn_seconds for session in run.record.sessions[1:])
-
-
-def _machine(run: StoredRun) -> tuple[object, ...]:
-    return tuple(run.record.environment.get(key) for key in ("processor", "device", "threads"))

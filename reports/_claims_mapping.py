@@ -8,32 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from fscil_bench.metrics import mean_interval
-from fscil_bench.store import StoredRun
 
 from ._claims import Claim, Part, compared, contrasted, number, untested
-from ._claims_setup import COVARIANCES, Setup
+from ._claims_setup import Setup
+from ._convergence import classifier_loss, common_threshold, epochs_to, loss_curves
 from ._shelf import Shelf
+from ._terms import COVARIANCES
 
-CURVE = "session1/classifier_loss"
-FALL_LEFT = 0.05
-"""Of the fall of the curve that ends higher, what is left when the common threshold is reached."""
-
-
-def common_threshold(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the loss at which both training curves (epochs,) count as converged.
-
-    It is the higher of the two final values, plus 5 % of that curve's fall from its first epoch,
-    so that each curve reaches it before its last epoch, and noise in the last one decides little.
-    """
-    highest = max(one, other, key=lambda curve: float(curve[-1]))
-    fall = max(0.0, float(highest[0] - highest[-1]))
-    return float(highest[-1]) + FALL_LEFT * fall
-
-
-def epochs_to(curve: np.ndarray, threshold: float) -> int:
-    """Return the first epoch, counted from 1, whose mean loss is at or below the threshold."""
-    below = np.flatnonzero(curve <= threshold)
-    return int(below[0]) + 1 if len(below) else len(curve)
+CURVE = classifier_loss(1)
 
 
 def mapping_claim(setup: Setup, shelf: Shelf) -> Claim:
@@ -51,7 +33,7 @@ def mapping_claim(setup: Setup, shelf: Shelf) -> Claim:
         "empirical. Holds if both are above 0. Each loss is taken on its own samples: tighter "
         "ones are easier to fit, whether or not they are right.",
         (
-            _convergence(_curves(shelf, mapped), _curves(shelf, empirical)),
+            _convergence(*(loss_curves(shelf, runs, CURVE) for runs in (mapped, empirical))),
             compared(mapped, empirical, lambda run: 100 * run.metrics[-1].new, "new classes"),
         ),
     )
@@ -72,8 +54,3 @@ def _convergence(mapped: Mapping[int, np.ndarray], empirical: Mapping[int, np.nd
         for own in (empirical, mapped)
     ]
     return replace(part, detail=f"{part.detail}; final losses {' against '.join(finals)}")
-
-
-def _curves(shelf: Shelf, runs: Mapping[int, StoredRun]) -> dict[int, np.ndarray]:
-    found = {seed: shelf.artifacts(run, CURVE).get(CURVE) for seed, run in runs.items()}
-    return {seed: curve for seed, curve in found.items() if curve is not None and len(curve)}

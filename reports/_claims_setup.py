@@ -9,30 +9,21 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fscil_bench.backbones import feature_dim
 from fscil_bench.episode_store import Design
-from fscil_bench.params import parse_params
-from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 
 from ._ablation import ablation_variants
-from ._variants import Variant, settings
+from ._terms import COVARIANCES, LOSSES, StudyParams, Terms
+from ._variants import Variant
 
-SEEDS = tuple(range(10))
-LOSSES = ("kl", "emd", "js", "hellinger")
-COVARIANCES = ("mapped", "empirical")
-BUDGET_MODES = ("full", "low_rank")
 FEW_SHOTS = (1, 5)
 FACT = "fact"
 
 
 @dataclass(frozen=True)
-class ClaimsParams:
+class ClaimsParams(StudyParams):
     """Parameters of the report.
 
     Attributes:
-        ldc_set: `name=value,name=value`: parameters of LDC in all its runs.
-        free_lunch_set: the same for Free-Lunch.
         outlier: the fraction of a class, farthest from its mean, that outlier shots come from.
         unseen: new classes of the one session that mapped and empirical covariance are compared in.
         steps: recurrent steps over which the KL must not rise.
@@ -40,8 +31,6 @@ class ClaimsParams:
         queries: queries of each class in an episode.
     """
 
-    ldc_set: str = ""
-    free_lunch_set: str = ""
     outlier: Annotated[float, Field(gt=0, le=1)] = 0.2
     unseen: Annotated[int, Field(ge=1)] = 20
     steps: Annotated[int, Field(ge=1)] = 3
@@ -50,70 +39,24 @@ class ClaimsParams:
 
 
 @dataclass(frozen=True)
-class Setup:
+class Setup(Terms):
     """The variants on one protocol."""
 
-    protocol: Protocol
-    registry: Registry
     params: ClaimsParams
-    seeds: tuple[int, ...] = SEEDS
-    split: str = "seeded"
-    representation: str = "cosine"
-
-    def ldc(self, **changes: Any) -> Variant:
-        """Return a variant of LDC: fields of `Variant`, and parameters beside `ldc_set`."""
-        return self._variant("ldc", self.params.ldc_set, changes)
-
-    def free_lunch(self, **changes: Any) -> Variant:
-        """Return a variant of Free-Lunch, likewise."""
-        return self._variant("free_lunch", self.params.free_lunch_set, changes)
-
-    def ncm(self, space: str) -> Variant:
-        """Return class means in a feature space."""
-        return self._variant("ncm", "", {"space": space})
-
-    @cached_property
-    def recurrent_steps(self) -> int:
-        """R as LDC is set here, at least 1."""
-        schema = self.registry.get("method", "ldc").value.Params
-        typed = parse_params("ldc_set: method 'ldc'", schema, settings(self.params.ldc_set))
-        return max(1, int(typed.recurrent_steps))
 
     @cached_property
     def ablation(self) -> Mapping[str, Variant]:
         """The rows of the paper's ablation."""
         return ablation_variants(self.ldc, self.recurrent_steps)
 
-    def complete(self, **changes: Any) -> Variant:
-        """Return LDC with sampler, mapping and recurrence, and what is changed."""
-        parts = {"sampler": "gaussian", "covariance": "mapped"}
-        return self.ldc(**{**parts, "recurrent_steps": self.recurrent_steps, **changes})
-
     def unseen(self, covariance: str) -> Variant:
         """Return the run of one session of unseen classes, with its training curve."""
-        way = min(self.params.unseen, self.protocol.classes - self.protocol.base_classes)
-        changed = {"way": way, "sessions": 1}
-        return self.complete(covariance=covariance, overrides=changed, artifacts=True)
+        return self.one_session(covariance, self.params.unseen)
 
     @property
     def outlier_split(self) -> str:
         """The split of outlier shots."""
         return f"outlier:{self.params.outlier:g}"
-
-    @property
-    def dim(self) -> int:
-        """D, the number of features."""
-        return feature_dim(self.protocol.backbone)
-
-    def budgeted(self, mode: str) -> Variant:
-        """Return Free-Lunch within the bytes of LDC's one covariance."""
-        return self.free_lunch(byte_budget=4 * self.dim**2, budget_mode=mode)
-
-    @property
-    def budget_modes(self) -> tuple[str, ...]:
-        """The ways of spending that budget that it has room for."""
-        # The diagonals of all base classes alone are C0·D numbers; the budget is D².
-        return BUDGET_MODES if self.protocol.base_classes <= self.dim else BUDGET_MODES[:1]
 
     def few_shot(self, shot: int) -> tuple[Variant, Variant]:
         """Return the episodes of LDC and of Free-Lunch, of one draw."""
@@ -161,11 +104,3 @@ class Setup:
     @property
     def _pair(self) -> tuple[Any, Any]:
         return self.ldc, self.free_lunch
-
-    def _variant(self, method: str, fixed: str, changes: Mapping[str, Any]) -> Variant:
-        own = ("seeds", "split", "overrides", "artifacts", "episodes")
-        fields: dict[str, Any] = {name: v for name, v in changes.items() if name in own}
-        fields = {"seeds": self.seeds, "split": self.split, **fields}
-        params = {name: value for name, value in changes.items() if name not in own}
-        params = {**settings(fixed), **params}
-        return Variant(method, params, representation=self.representation, **fields)

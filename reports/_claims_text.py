@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fscil_bench.store import StoredRun
 
 from ._claims import Claim
-from ._claims_cost import class_bytes, fixed_bytes
 from ._claims_setup import Setup
 from ._claims_tables import (
     AIM_HEADINGS,
@@ -19,6 +18,7 @@ from ._claims_tables import (
     markdown_texts,
     published_figures,
 )
+from ._costs import class_bytes, fixed_bytes
 from ._facts import human_bytes, note_lines
 from ._latex import escape_latex, latex_table
 from ._rows import Row

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 COLUMN_WIDTH = 3.3
 """Inches: one column of a two-column paper."""
 
+MARGIN = 1.0
+"""Inches beside the axes for names of lines."""
+
 STYLE: dict[str, Any] = {
     "font.size": 8,
     "axes.labelsize": 8,
@@ -51,15 +54,30 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _DASHES = ("-", "--", "-.", ":")
 _LEGEND_CHARACTERS = 48
 _TICKS = 11
+_GREY = "0.7"
+_NAMES = 22
+"""How many names fit above one another beside the axes."""
+_LEADER: dict[str, Any] = {
+    "arrowstyle": "-",
+    "color": _GREY,
+    "linewidth": 0.3,
+    "shrinkB": 1,
+    "relpos": (0, 0.5),
+}
+"""The line from a name's left end to the point that it names."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with its points: where each lies, what it is called, its mean and interval."""
+    """A line with its points: where each lies, what it is called, its mean and interval.
+
+    `sessions` are those of the points, if they are not 0, 1, 2, …
+    """
 
     label: str
     positions: Sequence[float]
     intervals: Sequence[Interval]
+    sessions: tuple[int, ...] = ()
 
 
 @contextmanager
@@ -102,20 +120,72 @@ def save_figure(
     return (*paths, numbers)
 
 
-def curve_figure(curves: Sequence[Curve], x_label: str, y_label: str) -> Figure:
-    """Return curves with interval bands, and a legend below, in the order given."""
+def curve_figure(
+    curves: Sequence[Curve], x_label: str, y_label: str, behind: Sequence[Curve] = ()
+) -> Figure:
+    """Return curves with interval bands, and a legend below, in the order given.
+
+    Those `behind` are thin grey lines with their names beside their last points.
+    """
     labels = [textwrap.fill(curve.label, _LEGEND_CHARACTERS) for curve in curves]
     columns = 2 if len(labels) > 3 and max(map(len, labels)) <= _LEGEND_CHARACTERS // 2 else 1
     lines = sum(label.count("\n") + 1 for label in labels)
-    figure = new_figure(height=2.2 + 0.14 * math.ceil(lines / columns))
+    height, width = 2.2 + 0.14 * math.ceil(lines / columns), COLUMN_WIDTH
+    if behind:
+        height, width = height + 0.6, width + MARGIN
+    figure = new_figure(height, width)
     axes = figure.add_subplot()
     handles = [_draw(axes, curve, index) for index, curve in enumerate(curves)]
     positions = sorted({x for curve in curves for x in curve.positions})
     axes.set_xticks(positions[:: math.ceil(len(positions) / _TICKS)])
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
+    _draw_behind(axes, behind)
     _add_legend(figure, handles, labels, columns)
     return figure
+
+
+def spread(values: Sequence[float], gap: float) -> list[float]:
+    """Return positions at least `gap` apart that stay as near to `values` as they can.
+
+    In the order of `values`, which need not be sorted; nearness is the sum of squares.
+    """
+    order = sorted(range(len(values)), key=values.__getitem__)
+    # Without the gaps, what is left must not fall: pool neighbours that do, at their mean.
+    pools: list[list[float]] = []
+    for place, index in enumerate(order):
+        pools.append([values[index] - place * gap, 1])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            mean, count = pools.pop()
+            total = pools[-1][1] + count
+            pools[-1] = [(pools[-1][0] * pools[-1][1] + mean * count) / total, total]
+    levels = [mean for mean, count in pools for _ in range(int(count))]
+    placed = {index: levels[place] + place * gap for place, index in enumerate(order)}
+    return [placed[index] for index in range(len(values))]
+
+
+def _draw_behind(axes: Axes, curves: Sequence[Curve]) -> None:
+    if not curves:
+        return
+    for index, curve in enumerate(curves):
+        means = [interval.mean for interval in curve.intervals]
+        dash = _DASHES[index % len(_DASHES)]
+        axes.plot(curve.positions, means, color=_GREY, linewidth=0.6, linestyle=dash, zorder=1)
+    low, high = axes.get_ylim()
+    ends = [curve.intervals[-1].mean for curve in curves]
+    for curve, end, place in zip(curves, ends, spread(ends, (high - low) / _NAMES), strict=True):
+        axes.annotate(
+            curve.label,
+            (curve.positions[-1], end),
+            xytext=(1.03, place),
+            textcoords=axes.get_yaxis_transform(),
+            fontsize=5.5,
+            color="0.35",
+            verticalalignment="center",
+            parse_math=False,
+            annotation_clip=False,
+            arrowprops=_LEADER,
+        )
 
 
 def _draw(axes: Axes, curve: Curve, index: int) -> Artist:

@@ -13,6 +13,9 @@ from fscil_bench.spec import RunSpec
 BASELINE_REPRESENTATION = "cosine"
 """The representation that a label leaves unsaid, as the command line does."""
 
+PLAIN = "plain"
+"""How features are read unless a label says otherwise."""
+
 _ABSENT = object()
 _COPIED = ("dataset", "base_classes", "backbone", "pretraining", "images", "recipe")
 """Fields that a representation takes from the protocol."""
@@ -23,7 +26,7 @@ def row_labels(specs: Sequence[RunSpec], registry: Registry) -> list[str]:
 
     `ldc [fact, dim=20] (steps=3, epochs=5)`: in brackets the representation, unless it is the
     baseline's; then the parameters and settings that are not the defaults, or that differ
-    between rows of the method.
+    between rows of the method, and views that are not plain.
     """
     return [_label(spec, [s for s in specs if s.method == spec.method], registry) for spec in specs]
 
@@ -65,7 +68,9 @@ def _label(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> st
     outer = _shown(registry, "method", spec.method, spec.params, [s.params for s in siblings])
     settings = [_settings(s) for s in siblings]
     mine = _settings(spec)
-    outer += named_values({name: mine.get(name, _ABSENT) for name in _differing(settings)})
+    told = [name for name in mine if name == "views" and spec.views != PLAIN]
+    told += [name for name in _differing(settings) if name not in told]
+    outer += named_values({name: mine.get(name, _ABSENT) for name in told})
     return f"{label} ({', '.join(outer)})" if outer else label
 
 
@@ -87,7 +92,7 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
     """Return, flat, everything that decides a row but method, representation and parameters."""
     data = spec.model_dump(mode="json")
     protocol, representation = data["protocol"], data["representation"]
-    settings: dict[str, Any] = {"split": spec.split}
+    settings: dict[str, Any] = {"split": spec.split, "views": spec.views}
     for name, value in protocol.items():
         if name == "split":
             settings["default split"] = value

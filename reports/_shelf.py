@@ -44,7 +44,10 @@ class Current:
 def _shared(spec: RunSpec) -> dict[str, str | None]:
     return {
         "engine": spec.engine,
-        f"representation {spec.representation.name}": spec.representation.key,
+        # Another order of classes is another base session, and so another network.
+        f"representation {spec.representation.name} {spec.protocol.class_order}": (
+            spec.representation.key
+        ),
         f"method {spec.method}": spec.code,
         f"shots {spec.split}": spec.shots,
     }

@@ -10,7 +10,7 @@ from typing import Any
 from fscil_bench.commands import default_params
 from fscil_bench.episode_store import Design
 from fscil_bench.errors import UsageError
-from fscil_bench.params import params_dict, parse_params
+from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.protocol import Protocol
 from fscil_bench.registry import Registry
 from fscil_bench.report import Wanted
@@ -48,12 +48,12 @@ class Variant:
         Raises:
             UsageError: an unknown method, parameter or value.
         """
-        schema = registry.get("method", self.method).value.Params
-        params = params_dict(parse_params(f"method {self.method!r}", schema, self.params))
-        brought = default_params(registry, "representation", self.representation), 0
         changed = protocol.override(**self.overrides) if self.overrides else protocol
+        params = typed_params(self.method, self.params, changed, registry)
+        brought = default_params(registry, "representation", self.representation, changed), 0
         split = protocol.split if self.episodes else self.split
-        return _digest(self.method, params, split, changed, self.representation, *brought)
+        named = self.method, params_dict(params), split, "plain", changed
+        return _digest(*named, self.representation, *brought)
 
     def wanted(self, protocol: str, seed: int) -> Wanted:
         """Return the request for one seed; `protocol` is the name that it is registered by."""
@@ -72,8 +72,34 @@ class Variant:
 def identity_of(spec: RunSpec) -> str:
     """Identify all that a user sets of a run, but its seed."""
     brought = spec.representation
-    named = (spec.method, spec.params, spec.split, spec.protocol)
+    named = (spec.method, spec.params, spec.split, spec.views, spec.protocol)
     return _digest(*named, brought.name, brought.params, brought.seed)
+
+
+def typed_params(
+    method: str,
+    settings: Mapping[str, Any],
+    protocol: Protocol,
+    registry: Registry,
+    owner: str | None = None,
+) -> Any:
+    """Return a method's parameters on a protocol, as a run of these settings has them.
+
+    Its defaults, what its paper states for the protocol over them, the settings over both.
+
+    Args:
+        method: its name.
+        settings: some parameters by name.
+        protocol: what it is run on.
+        registry: knows the method.
+        owner: what an error names as being wrong.
+
+    Raises:
+        UsageError: an unknown method, parameter or value.
+    """
+    plugin = registry.get("method", method).value
+    stated = published_params(plugin, protocol.published_as)
+    return parse_params(owner or f"method {method!r}", plugin.Params, {**stated, **settings})
 
 
 def wanted_runs(
@@ -115,11 +141,12 @@ def _digest(
     method: str,
     params: Mapping[str, Any],
     split: str,
+    views: str,
     protocol: Protocol,
     representation: str,
     brought: Mapping[str, Any],
     representation_seed: int,
 ) -> str:
-    named = [method, params, split, representation, brought, representation_seed]
+    named = [method, params, split, views, representation, brought, representation_seed]
     # Stored parameters have been through JSON, which makes lists of tuples.
     return digest_of([*json.loads(json.dumps(named)), protocol.model_dump(mode="json")])

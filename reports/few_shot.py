@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from fscil_bench.commands import wanted_commands
+from fscil_bench.commands import protocol_word, seeds_text, wanted_commands
 from fscil_bench.episode_store import Design, StoredEpisodes
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.registry import Registry
@@ -99,9 +99,10 @@ class FewShot(Report):
         selection, registry = given.selection, given.registry
         asked = chosen_episodes(given.episodes, selection)
         stored, damaged = readable(asked, lambda each: each.accuracies)
-        missing = self._missing(stored, selection, registry)
+        known = {each.spec.run.protocol.name for each in given.episodes}
+        missing = self._missing(known, selection, registry, stored)
         if not stored:
-            command = missing[0] if missing else "fscil-bench episodes --help"
+            command = missing[0] if missing else _plain_command(selection, registry)
             raise FscilError(
                 f"no stored episodes fit protocol {selection.protocol!r} and what else was asked "
                 f"for; make some: {command}" + "".join(f"\n{problem}" for problem in damaged)
@@ -123,15 +124,19 @@ class FewShot(Report):
         return ReportOutput(text, tuple(files), missing, tuple(damaged))
 
     def _missing(
-        self, stored: Sequence[StoredEpisodes], selection: Selection, registry: Registry
+        self,
+        known: Container[str],
+        selection: Selection,
+        registry: Registry,
+        stored: Sequence[StoredEpisodes],
     ) -> tuple[str, ...]:
-        """Return the commands for what should be stored and is not.
+        """Return the commands for what should be stored and is not; `known` names protocols.
 
         Raises:
             UsageError: no protocol is named, or nothing is known or stored of it.
         """
         name = _protocol(selection)
-        if stored and name not in registry.names("protocol"):
+        if name in known and name not in registry.names("protocol"):
             return ()  # of a file that is not given, no command can be written
         registry.get("protocol", name)
         wanted = self.requests(selection, registry)
@@ -142,6 +147,13 @@ def _protocol(selection: Selection) -> str:
     if selection.protocol is None:
         raise UsageError(f"{FewShot.name} shows one protocol: name it with --protocol")
     return selection.protocol
+
+
+def _plain_command(selection: Selection, registry: Registry) -> str:
+    """Return the command for episodes on a protocol whose file is not given."""
+    words = ["fscil-bench episodes --method", ",".join(selection.methods) or "METHOD"]
+    words += ["--protocol", protocol_word(_protocol(selection), registry)]
+    return " ".join([*words, "--seeds", seeds_text(selection.seeds or (0,))])
 
 
 def _last_accuracy(row: EpisodeRow) -> float:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
-from fscil_bench.commands import protocol_word, seeds_text, wanted_commands
-from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.params import params_dict
+from fscil_bench.commands import wanted_commands
+from fscil_bench.errors import FscilError
 from fscil_bench.registry import Registry
 from fscil_bench.report import Report, ReportInput, ReportOutput, Selection, Wanted
 from fscil_bench.store import write_text
@@ -27,11 +25,12 @@ from ._claims_accuracy import (
 from ._claims_cost import memory_claim, scalability_claim, time_claim
 from ._claims_distribution import KlStudy
 from ._claims_mapping import mapping_claim
-from ._claims_setup import SEEDS, ClaimsParams, Setup
+from ._claims_setup import ClaimsParams, Setup
 from ._claims_tables import claims_csv, published_figures
 from ._claims_text import Findings, latex, markdown
 from ._shelf import Shelf
 from ._tables import csv_table
+from ._terms import remedy, terms_of
 from ._variants import wanted_runs
 
 
@@ -65,7 +64,7 @@ class LdcClaims(Report):
         if shelf.empty:
             raise FscilError(
                 f"none of the runs that {self.name} compares is stored for protocol "
-                f"{setup.protocol.name!r}; make them: {_remedy(setup)}"
+                f"{setup.protocol.name!r}; make them: {remedy(self.name, setup)}"
             )
         study = KlStudy(setup, shelf, given)
         claims, wishes = _claims(setup, shelf, study), aims(setup, shelf)
@@ -73,7 +72,7 @@ class LdcClaims(Report):
             setup, claims, wishes, ablation_table(shelf, setup.ablation), study.table(), shelf
         )
         missing = wanted_commands(shelf.missing, given.registry)
-        text = markdown(found, missing, _remedy(setup))
+        text = markdown(found, missing, remedy(self.name, setup))
         contents = {
             f"{self.name}.md": text,
             f"{self.name}.csv": claims_csv([*wishes, *claims], published_figures(), setup.protocol),
@@ -88,18 +87,7 @@ class LdcClaims(Report):
         return ReportOutput(text, files, tuple(missing), tuple(shelf.problems))
 
     def _setup(self, selection: Selection, registry: Registry) -> Setup:
-        if selection.protocol is None:
-            raise UsageError(f"{self.name} tests the claims on one protocol: name it, --protocol")
-        if selection.methods or len(selection.representations) > 1:
-            raise UsageError(
-                f"{self.name} compares the methods that the claims are about, on one "
-                "representation: leave --method away and name at most one --representation"
-            )
-        protocol, _ = registry.protocol(selection.protocol)
-        brought = next(iter(selection.representations), "cosine")
-        registry.get("representation", brought)
-        seeds, split = selection.seeds or SEEDS, selection.split or "seeded"
-        return Setup(protocol, registry, self.params, seeds, split, brought)
+        return terms_of(Setup, self, selection, registry)
 
 
 def _claims(setup: Setup, shelf: Shelf, study: KlStudy) -> list[Claim]:
@@ -117,19 +105,3 @@ def _claims(setup: Setup, shelf: Shelf, study: KlStudy) -> list[Claim]:
         first_session_claim(setup, shelf),
         fact_claim(setup, shelf),
     ]
-
-
-def _remedy(setup: Setup) -> str:
-    """Return the command that makes whatever is missing and then the report."""
-    words = ["fscil-bench", "report", LdcClaims.name]
-    words += ["--protocol", protocol_word(setup.protocol.name, setup.registry)]
-    if setup.representation != "cosine":
-        words += ["--representation", setup.representation]
-    if setup.split != "seeded":
-        words += ["--split", setup.split]
-    if setup.seeds != SEEDS:
-        words += ["--seeds", seeds_text(setup.seeds)]
-    defaults = params_dict(ClaimsParams())
-    for name, value in params_dict(setup.params).items():
-        words += ["--set", f"{name}={value}"] if value != defaults[name] else []
-    return shlex.join([*words, "--run-missing"])

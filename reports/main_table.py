@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
-from fscil_bench.registry import Registry
-from fscil_bench.report import Report, ReportInput, ReportOutput, Selection
-from fscil_bench.store import StoredRun, write_text
+from fscil_bench.protocol import Protocol
+from fscil_bench.report import Report, ReportInput, ReportOutput
+from fscil_bench.store import write_text
 
-from ._accuracy import (
-    accuracy_cells,
-    accuracy_columns,
-    accuracy_curve,
-    curve_lines,
-    session_accuracies,
-)
+from ._accuracy import accuracy_cells, accuracy_columns, accuracy_curve, curve_lines
 from ._facts import note_lines
 from ._figures import curve_figure, figure_style, save_figure
 from ._latex import escape_latex, latex_table
-from ._missing import Lack, lacking_runs, plain_command
-from ._readable import readable
-from ._rows import Row, chosen_runs, group_rows
+from ._missing import Lack, lacking_runs
+from ._one_protocol import rows_of_protocol
+from ._published import published_rows
+from ._published_table import PublishedTable, chosen_published
+from ._rows import Row
+from ._selected import files_folder
 from ._tables import csv_table, escape_markdown, markdown_table
+from ._usual import registered_protocol
 
 FORMULAS = (
     "A_t is the accuracy after session t, in %: correct / total, top-1, over the test images and "
@@ -47,40 +45,71 @@ FORMULAS_LATEX = (
 
 
 class MainTable(Report):
-    """One row a method: accuracy in each session, Avg, PD, PR, base, new and harmonic mean."""
+    """One row a method: accuracy in each session, Avg, PD, PR, base, new and harmonic mean.
+
+    What papers print for the protocol stands in a block of its own.
+    """
 
     name = "main-table"
     title = "Accuracy in each session, drop and retention, base and new classes"
 
+    @dataclass(frozen=True)
+    class Params:
+        """`rows`: of these rows alone, `ncm; ldc (steps=3)`. `published`: all, none or `CEC; FACT`.
+
+        Both as they are called in the table; a `;` stands between several.
+        """
+
+        rows: str = ""
+        published: str = "all"
+
+    params: Params
+
     def build(self, given: ReportInput) -> ReportOutput:
-        """Write main-table.md / .csv / .tex and curve.png / .pdf / .csv."""
-        runs, damaged = _readable(_runs_of_one_protocol(given))
-        # As the field prints them: baselines first, the best at the end of the table.
-        rows = sorted(
-            group_rows(runs, given.registry), key=lambda row: session_accuracies(row)[-1].mean
-        )
+        """Write main-table.md / .csv / .tex, -published.csv / .tex, and curve.png / .pdf / .csv.
+
+        A part of the table goes into a folder of its own.
+        """
+        found, damaged = rows_of_protocol(self.name, given, self.params.rows)
+        rows = found[::-1]  # as the field prints them: the best at the end of the table
         lacks = lacking_runs(rows, given.selection, given.registry)
         columns, cells = accuracy_columns(rows), [accuracy_cells(row) for row in rows]
         notes = note_lines(rows, given.registry)
-        text = _markdown(rows[0], markdown_table(columns, cells), notes + damaged, lacks)
+        published = self._published(registered_protocol(rows[0].spec, given.registry))
+        table = markdown_table(columns, cells)
+        text = _markdown(rows[0], table, notes + damaged, lacks, published)
         latex = latex_table(columns, cells, [FORMULAS_LATEX, *map(escape_latex, notes)])
-        contents = {"md": text, "csv": csv_table(columns, cells), "tex": latex}
-        files = {given.folder / f"{self.name}.{kind}": value for kind, value in contents.items()}
+        contents = {
+            f"{self.name}.md": text,
+            f"{self.name}.csv": csv_table(columns, cells),
+            f"{self.name}.tex": latex,
+        }
+        if published.rows:
+            contents[f"{self.name}-published.csv"] = published.csv()
+            contents[f"{self.name}-published.tex"] = published.latex()
+        folder = files_folder(given, self.params)
+        files = {folder / name: content for name, content in contents.items()}
         for path, content in files.items():
             write_text(path, content)
         missing = tuple(dict.fromkeys(lack.command for lack in lacks))
-        return ReportOutput(text, (*files, *_draw(rows, given.folder)), missing, tuple(damaged))
+        return ReportOutput(text, (*files, *_draw(found, folder)), missing, tuple(damaged))
+
+    def _published(self, protocol: Protocol) -> PublishedTable:
+        rows = chosen_published(published_rows(protocol), self.params.published)
+        return PublishedTable(protocol, rows)
 
 
 def _draw(rows: Sequence[Row], folder: Path) -> tuple[Path, ...]:
     # The legend then reads from top to bottom as the curves end.
-    curves = [accuracy_curve(row) for row in reversed(rows)]
+    curves = [accuracy_curve(row) for row in rows]
     with figure_style():
         figure = curve_figure(curves, "Number of classes seen", "Accuracy (%)")
         return save_figure(figure, folder, "curve", curve_lines(curves))
 
 
-def _markdown(row: Row, table: str, notes: Sequence[str], lacks: Sequence[Lack]) -> str:
+def _markdown(
+    row: Row, table: str, notes: Sequence[str], lacks: Sequence[Lack], published: PublishedTable
+) -> str:
     protocol = row.spec.protocol
     parts = [
         f"# {escape_markdown(protocol.title)} ({escape_markdown(protocol.name)})",
@@ -95,62 +124,6 @@ def _markdown(row: Row, table: str, notes: Sequence[str], lacks: Sequence[Lack])
     if lacks:
         lines = [f"- {escape_markdown(lack.what)}: `{lack.command}`" for lack in lacks]
         parts.append("\n".join(["Missing:", "", *lines]))
+    if published.rows:
+        parts += ["## Published", published.markdown()]
     return "\n\n".join(parts) + "\n"
-
-
-def _runs_of_one_protocol(given: ReportInput) -> list[StoredRun]:
-    """Return the runs to show.
-
-    Raises:
-        UsageError: no protocol was named.
-        FscilError: nothing stored fits.
-    """
-    stored = ", ".join(sorted({run.spec.protocol.name for run in given.runs})) or "none"
-    if given.selection.protocol is None:
-        raise UsageError(
-            f"{MainTable.name} shows one protocol: name it with --protocol; stored: {stored}"
-        )
-    runs = chosen_runs(given.runs, given.selection)
-    if not runs:
-        _check_names(given)
-        command = _first_command(given.selection, given.registry)
-        raise FscilError(
-            f"no stored run fits protocol {given.selection.protocol!r} and what else was asked "
-            f"for (protocols with runs: {stored}); make one: {command}"
-        )
-    return runs
-
-
-def _check_names(given: ReportInput) -> None:
-    """Refuse names that are neither stored nor registered: no command could make their runs.
-
-    Raises:
-        UsageError: there is one; the nearest known are named.
-    """
-    stored = {"protocol": {run.spec.protocol.name for run in given.runs}}
-    stored["method"] = {run.spec.method for run in given.runs}
-    asked = {"protocol": (given.selection.protocol or "",), "method": given.selection.methods}
-    for kind, names in asked.items():
-        known = stored[kind] | set(given.registry.names(kind))
-        for name in names:
-            if name not in known:
-                raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}")
-
-
-def _first_command(selection: Selection, registry: Registry) -> str:
-    methods = selection.methods or tuple(registry.names("method")) or ("METHOD",)
-    representation = next(iter(selection.representations), None)
-    seed = next(iter(selection.seeds), 0)
-    return plain_command(methods[0], selection, representation, seed)
-
-
-def _readable(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[str]]:
-    """Return the runs whose predictions can be read, and what is wrong with the others.
-
-    Raises:
-        StoreError: none can be read.
-    """
-    good, problems = readable(runs, lambda run: run.metrics)
-    if not good:
-        raise StoreError("no run can be read; " + "; ".join(problems))
-    return good, problems

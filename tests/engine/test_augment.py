@@ -72,3 +72,16 @@ def test_normalise_is_torchvisions_to_tensor_and_normalize(images: torch.Tensor)
     expected = (expected - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
     torch.testing.assert_close(result, expected)
     assert result.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_cutout_blackens_one_square_of_half_the_side_cut_off_at_the_borders() -> None:
+    images = torch.full((400, 32, 32, 3), 255, dtype=torch.uint8)
+    changed = augment(images, ("cutout",), torch.Generator().manual_seed(0))
+    black = (changed == 0).all(dim=3)
+    assert bool(((changed == 0) | (changed == 255)).all())
+    rows, columns = black.any(dim=2), black.any(dim=1)
+    assert torch.equal(black, rows[:, :, None] & columns[:, None, :]), "one rectangle each"
+    sides = torch.cat([rows.sum(dim=1), columns.sum(dim=1)])
+    assert int(sides.max()) == 16 and int(sides.min()) == 8
+    assert 0.5 < float((sides == 16).float().mean()) < 0.6  # 17 of 32 centres leave it whole
+    assert len({tuple(image.flatten().tolist()) for image in black[:20]}) > 15

@@ -54,7 +54,7 @@ def test_a_report_names_missing_runs_with_their_commands(folder: Path) -> None:
     words = ["--protocol", "toy", "--method", "ncm,ldc", "--seeds", "0,7"]
     table = call(folder, "report", "main-table", *words)
     assert table.exit_code == 0
-    assert "--method ncm --protocol toy.toml --seeds 7" in table.output
+    assert "--method ncm --protocol PATH/TO/toy.toml --seeds 7" in table.output
     assert "--method ldc --protocol toy" in table.output
 
 
@@ -251,6 +251,43 @@ def test_damaged_predictions_do_not_hide_other_runs(folder: Path, tmp_path: Path
     assert str(damaged) in listed.output
 
 
+def test_a_damaged_run_is_made_again_and_said_so(folder: Path, tmp_path: Path) -> None:
+    words = ["--method", "ncm", "--results", str(tmp_path)]
+    run(folder, *words)
+    (damaged,) = tmp_path.glob("runs/toy/ncm/*/predictions.npz")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:100])
+    done = run(folder, *words)
+    assert done.exit_code == 0, done.output
+    assert f"warning: {damaged}: damaged" in done.output
+    assert "made again" in done.output
+    assert "UserWarning" not in done.output
+    assert damaged.read_bytes() == whole
+    assert "warning" not in run(folder, *words).output
+
+
+def test_strict_fails_once_the_table_is_shown(folder: Path, tmp_path: Path) -> None:
+    results = ["--results", str(tmp_path)]
+    run(folder, "--method", "ncm", "--seeds", "0-1", *results)
+    run(folder, "--method", "finetune", "--set", "epochs=1", *results)
+    words = ["report", "main-table", "--protocol", "toy", "--method", "ncm", *results]
+    assert call(folder, *words, "--strict").exit_code == 0
+    # Of a run that the table does not show.
+    (damaged,) = tmp_path.glob("runs/toy/finetune/*/predictions.npz")
+    damaged.write_bytes(b"PK")
+    plain, strict = call(folder, *words), call(folder, *words, "--strict")
+    assert (plain.exit_code, strict.exit_code) == (0, 1)
+    assert "| ncm | 2 |" in strict.output
+    assert str(damaged) in strict.output
+    record = sorted(tmp_path.glob("runs/toy/ncm/*/run.json"))[0]
+    record.write_text("{")
+    plain, strict = call(folder, *words), call(folder, *words, "--strict")
+    assert (plain.exit_code, strict.exit_code) == (0, 1)
+    for shown in (plain, strict):
+        assert "| ncm | 1 |" in shown.output
+        assert f"{record}: damaged" in shown.output
+
+
 def test_a_report_without_runs_names_the_damaged_ones(folder: Path, tmp_path: Path) -> None:
     run(folder, "--method", "ncm", "--results", str(tmp_path))
     (damaged,) = tmp_path.glob("runs/toy/ncm/*/run.json")
@@ -264,7 +301,7 @@ def test_a_report_without_runs_names_the_damaged_ones(folder: Path, tmp_path: Pa
 def test_damaged_features_are_named(folder: Path, tmp_path: Path) -> None:
     places = ["--results", str(tmp_path / "r"), "--cache", str(tmp_path / "c")]
     run(folder, "--method", "ncm", *places)
-    (features,) = tmp_path.glob("c/features/*/test.npy")
+    (features,) = tmp_path.glob("c/features/*-test/features.npy")
     features.write_bytes(b"")
     done = run(folder, "--method", "ncm", "--seeds", "1", *places)
     assert done.exit_code == 1

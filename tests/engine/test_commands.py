@@ -9,7 +9,7 @@ import pytest
 from fscil_bench.commands import command_for, default_params
 from fscil_bench.protocol import Protocol
 from fscil_bench.pseudo import pseudo_incremental
-from fscil_bench.registry import Plugin, Registry
+from fscil_bench.registry import FILE, Plugin, Registry
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,18 @@ def test_a_protocol_that_is_not_registered_is_a_file(
 ) -> None:
     protocol = toy_protocol.model_copy(update={"name": "mine"})
     command = command_for(factory.spec(protocol=protocol), registry)
-    assert "--protocol mine.toml" in command
+    assert "--protocol PATH/TO/mine.toml" in command
     assert "--epochs 100 --way 1 --shot 5 --base-classes 4 --class-order dataset" in command
+
+
+def test_the_file_of_a_method_that_is_not_registered_is_to_be_filled_in(
+    factory: Any, registry: Registry
+) -> None:
+    command = command_for(factory.spec("theirs", params={"a": 1}), registry)
+    assert "--plugin PATH/TO/theirs.py --method theirs" in command
+    assert command.endswith("--set a=1")
+    registry.add(Plugin("method", "theirs", Ldc, Path("folder/other.py"), FILE))
+    assert "--plugin folder/other.py " in command_for(factory.spec("theirs"), registry)
 
 
 def test_command_of_a_pseudo_incremental_run_and_of_fewer_sessions(

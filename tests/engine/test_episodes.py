@@ -17,7 +17,12 @@ import fscil_bench as fb
 from fscil_bench import api
 from fscil_bench.data import Dataset, ImageArray
 from fscil_bench.episode_draws import Episode, check_design, draw_episodes, hand_out
-from fscil_bench.episode_store import Design, StoredEpisodes, stored_episodes
+from fscil_bench.episode_store import (
+    Design,
+    StoredEpisodes,
+    read_episodes,
+    stored_episodes,
+)
 from fscil_bench.episodes import episode_accuracy, plan_episodes, run_episodes
 from fscil_bench.errors import DataError, FscilError, StoreError, UsageError
 from fscil_bench.features import Features
@@ -62,9 +67,8 @@ def dataset(train: np.ndarray = TRAIN, test: np.ndarray = TEST) -> Dataset:
 
 def maker(features: Features, data: Dataset | None = None) -> SessionMaker:
     nothing = np.empty(0, dtype=np.int64)
-    return SessionMaker(
-        PROTOCOL, data or dataset(), features, Assignment(nothing, nothing, ()), Needs()
-    )
+    assignment = Assignment(nothing, nothing, ())
+    return SessionMaker(PROTOCOL, data or dataset(), {"plain": features}, assignment, Needs())
 
 
 def draws(seed: int = 0, **changes: int) -> list[Episode]:
@@ -373,7 +377,7 @@ def test_damage_is_named_and_costs_the_others_nothing(
     (victim.folder / name).write_bytes(content)
     try:
         with pytest.raises(StoreError, match=message):
-            make(folder, episodes=5).accuracies  # noqa: B018
+            read_episodes(victim.folder).accuracies  # noqa: B018
         with pytest.warns(UserWarning, match=message):
             frame = fb.load_episodes(folder / "results")
         assert victim.record.key not in set(frame["key"])
@@ -382,11 +386,26 @@ def test_damage_is_named_and_costs_the_others_nothing(
         (victim.folder / name).write_bytes(whole)
 
 
-def test_accuracies_of_another_number_are_damage(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros(5), r"accuracies are float64 \(5,\)"),
+        (np.full(6, np.nan), "accuracies are not fractions"),
+        (np.zeros(6, dtype=np.complex128), r"accuracies are complex128 \(6,\)"),
+    ],
+)
+def test_damaged_accuracies_are_made_again_and_said_so(
+    folder: Path, values: np.ndarray, message: str
+) -> None:
     stored = make(folder, episodes=6)
-    np.save(stored.folder / "accuracies.npy", np.zeros(5))
-    with pytest.raises(StoreError, match=r"accuracies are \(5,\)"):
-        make(folder, episodes=6).accuracies  # noqa: B018
+    before = stored.accuracies
+    np.save(stored.folder / "accuracies.npy", values)
+    with pytest.raises(StoreError, match=message):
+        read_episodes(stored.folder).accuracies  # noqa: B018
+    with pytest.warns(UserWarning, match=rf"damaged \({message}\); made again"):
+        again = make(folder, episodes=6)
+    assert (again.accuracies == before).all()
+    assert read_episodes(stored.folder).damage == ""
 
 
 def test_a_record_under_another_key_is_damage(folder: Path) -> None:

@@ -48,6 +48,23 @@ def test_episodes_and_their_report(folder: Path) -> None:
     assert "Missing" not in table.output
 
 
+def test_episodes_are_listed_and_damaged_ones_named(tmp_path: Path) -> None:
+    results = ["--results", str(tmp_path / "results")]
+    empty = CliRunner().invoke(app, ["list", "episodes", *results])
+    assert empty.exit_code == 0
+    assert f"no episodes in {tmp_path / 'results'}" in empty.output
+    call(tmp_path, "episodes", "--method", "toy_first", *SMALL)
+    listed = CliRunner().invoke(app, ["list", "episodes", *results]).output
+    assert listed.count("toy  toy_first (3-way ") == 2
+    assert "5-shot, 4 queries, cosine, seed 0, representation seed 0)" in listed
+    assert "33.33 ± 0.00 % over 20 episodes" in listed
+    damaged = next((tmp_path / "results").glob("episodes/toy/*/*/accuracies.npy"))
+    damaged.write_bytes(b"")
+    listed = CliRunner().invoke(app, ["list", "episodes", *results]).output
+    assert listed.count("toy  toy_first (3-way ") == 1
+    assert f"warning: {damaged}: damaged" in listed
+
+
 def test_run_missing_makes_what_the_report_wants(folder: Path, tmp_path: Path) -> None:
     del folder
     settings = ["--set", "way=2", "--set", "shots=2", "--set", "queries=3", "--set", "episodes=8"]

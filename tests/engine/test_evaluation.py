@@ -100,7 +100,7 @@ def test_caches_that_are_gone_are_made_again_by_the_command_given(
 
 def test_damaged_features_are_said_to_be(tmp_path: Path) -> None:
     stored = run(tmp_path)
-    (path,) = (tmp_path / "cache" / "features").glob("*/test.npy")
+    (path,) = (tmp_path / "cache" / "features").glob("*-test/features.npy")
     path.write_bytes(b"\x93NUMPY")
     with pytest.raises(StoreError, match="damaged"):
         evaluation(tmp_path).features(stored)

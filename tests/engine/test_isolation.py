@@ -103,14 +103,12 @@ def handed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Assignmen
     plan = bench.plan(RunRequest("spy", str(TOY / "toy.toml"), overrides=overrides))
     Spy.handed.clear()
 
-    # The features of an image method are asked for too, so that both kinds of samples are walked.
     made: list[SessionMaker] = []
     from fscil_bench import workbench
 
     class Recording(SessionMaker):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
-            self.features = bench.features(plan, bench.trained(plan))
             made.append(self)
 
     original = workbench.SessionMaker

@@ -146,7 +146,8 @@ def test_a_run_whose_predictions_are_damaged_is_made_again(bench: Workbench) -> 
     accuracies, before = second.accuracies, made(bench)
     damage(second.folder / "predictions.npz")
 
-    assert make_missing(bench, seeds(NCM, 0, 1, 1)) == ()
+    with pytest.warns(UserWarning, match=rf"{second.folder}.*damaged.*made again"):
+        assert make_missing(bench, seeds(NCM, 0, 1, 1)) == ()
 
     _, again = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
     assert again.accuracies == accuracies
@@ -180,7 +181,8 @@ def test_a_run_that_is_made_again_keeps_artifacts_that_others_wanted(bench: Work
     names = set(run.artifacts())
     (run.folder / "predictions.npz").unlink()
 
-    assert make_missing(bench, seeds(LDC, 0)) == ()
+    with pytest.warns(UserWarning, match="made again"):
+        assert make_missing(bench, seeds(LDC, 0)) == ()
 
     (again,) = bench.store.runs()[0]
     assert len(again.accuracies) == len(again.record.sessions)
@@ -195,7 +197,8 @@ def test_damaged_episodes_are_made_again(bench: Workbench) -> None:
     damage(found.folder / "accuracies.npy")
     assert not stored_episodes(bench.store)[0][0].readable
 
-    assert make_missing(bench, wanted) == ()
+    with pytest.warns(UserWarning, match="made again"):
+        assert make_missing(bench, wanted) == ()
 
     (again,), _ = stored_episodes(bench.store)
     assert again.readable

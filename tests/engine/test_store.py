@@ -11,6 +11,7 @@ import pytest
 
 import fscil_bench.store
 from fscil_bench.errors import StoreError
+from fscil_bench.protocol import Protocol
 from fscil_bench.spec import digest_of
 from fscil_bench.store import (
     SCHEMA_VERSION,
@@ -185,6 +186,38 @@ def test_another_schema_version_is_not_guessed_at(store: Store, stored: StoredRu
         store.find(stored.spec)
 
 
+def test_an_older_schema_is_refused_and_a_newer_one_asks_for_an_update(stored: StoredRun) -> None:
+    edit(stored, schema_version=SCHEMA_VERSION - 1)
+    with pytest.raises(StoreError, match=rf"version {SCHEMA_VERSION - 1}, .*; remove the folder"):
+        read_run(stored.folder)
+    edit(stored, schema_version=SCHEMA_VERSION + 1)
+    with pytest.raises(StoreError, match=r"; update fscil-bench, or remove the folder"):
+        read_run(stored.folder)
+
+
+def test_a_record_without_what_later_versions_record_is_read(stored: StoredRun) -> None:
+    path = stored.folder / "run.json"
+    data = json.loads(path.read_text("utf-8"))
+    for name in ("notes", "parameters", "peak_memory", "representation_log", "flags"):
+        del data[name]
+    path.write_text(json.dumps(data | {"from_a_later_version": [1]}), "utf-8")
+    record = read_run(stored.folder).record
+    assert (record.notes, record.parameters, record.peak_memory) == ({}, "", 0)
+    del data["sessions"]
+    path.write_text(json.dumps(data), "utf-8")
+    with pytest.raises(StoreError, match=r"damaged at sessions: Field required; remove"):
+        read_run(stored.folder)
+
+
+def test_a_specification_of_another_version_is_refused_with_the_field(stored: StoredRun) -> None:
+    path = stored.folder / "run.json"
+    data = json.loads(path.read_text("utf-8"))
+    data["spec"]["rehearsal"] = 3
+    path.write_text(json.dumps(data), "utf-8")
+    with pytest.raises(StoreError, match=r"has spec\.rehearsal, which .*another version wrote it"):
+        read_run(stored.folder)
+
+
 def test_a_run_in_the_folder_of_another_is_refused(stored: StoredRun) -> None:
     other = stored.folder.with_name("0" * 16)
     shutil.copytree(stored.folder, other)
@@ -235,6 +268,66 @@ def test_predictions_of_another_shape_are_damage(stored: StoredRun) -> None:
 
     with pytest.raises(StoreError, match="predictions"):
         _ = read_run(stored.folder).metrics
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda p, t: (p.astype(float) * np.nan, t), "predictions are float64"),
+        (lambda p, t: (p[:, :-1], t), r"predictions are \(3, 59\)"),
+        (lambda p, t: (p[:, :-1], t[:-1]), "not the test images"),
+        (lambda p, t: (p, np.roll(t, 1) % 3), "not the test images"),
+        (lambda p, t: (np.where(p == 0, 5, p), t), "not seen yet"),
+        (lambda p, t: (np.where(p == 0, -1, p), t), "lack test images"),
+        (lambda p, t: (p, t.reshape(2, -1)), "targets"),
+    ],
+)
+def test_arrays_that_are_not_the_runs_are_damage(
+    store: Store, stored: StoredRun, change: Any, problem: str
+) -> None:
+    predictions, targets = change(stored.predictions, stored.targets)
+    np.savez(stored.folder / "predictions.npz", predictions=predictions, targets=targets)
+
+    with pytest.raises(StoreError, match=problem):
+        _ = read_run(stored.folder).metrics
+    assert "remove the folder" in read_run(stored.folder).damage
+    with pytest.warns(UserWarning, match=rf"damaged \(.*{problem}.*made again"):
+        assert store.find(stored.spec) is None
+
+
+def test_a_whole_run_has_no_damage(stored: StoredRun) -> None:
+    assert read_run(stored.folder).damage == ""
+
+
+def test_whether_arrays_were_stored_is_known_of_a_damaged_run_too(
+    store: Store, stored: StoredRun
+) -> None:
+    assert not store.has_artifacts(stored.spec)
+    store.write(stored.record, stored.predictions, stored.targets, {"a": np.ones(1)})
+    (stored.folder / "run.json").unlink()
+    assert store.has_artifacts(stored.spec)
+
+
+def test_only_seeds_share_a_row_of_the_frame(
+    factory: Any, store: Store, toy_protocol: Protocol
+) -> None:
+    specs = [
+        factory.spec(),
+        factory.spec(seed=1, representation={"seed": 1}),
+        factory.spec(split="canonical"),
+        factory.spec(representation={"name": "fact"}),
+        factory.spec(representation={"params": {"a": 1}}),
+        factory.spec(representation={"data_fingerprint": "0" * 16}),
+        factory.spec(protocol=toy_protocol.override(train_images=200)),
+    ]
+    for number, spec in enumerate(specs):
+        factory.write(spec, train_images=(200, 200) if number > 4 else (500, 500))
+
+    groups = store.frame().groupby("row")
+
+    assert sorted(groups.size()) == [1, 1, 1, 1, 1, 2]
+    for column in ("split", "representation", "representation_params", "train_images"):
+        assert (groups[column].nunique() == 1).all()
 
 
 def test_truncated_artifacts_are_named_with_a_remedy(store: Store, stored: StoredRun) -> None:

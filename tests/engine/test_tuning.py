@@ -193,7 +193,8 @@ def test_tune_and_run_tuned_on_the_command_line(tmp_path: Path) -> None:
     wrong = runner.invoke(app, ["tune", *common, "--criterion", "lust"])
     assert wrong.exit_code != 0
     assert "last" in wrong.output
-    nothing = runner.invoke(app, ["tune", *common, "--method", "finetune"])
+    outside = ["--plugin", str(TOY / "toy_methods.py"), "--method", "toy_means"]
+    nothing = runner.invoke(app, ["tune", *common, *outside])
     assert "--grid NAME=A,B,C" in nothing.output
 
 

@@ -196,7 +196,7 @@ def test_outlier_shots_come_from_the_runs_own_representation(
     ((_, _, features, fraction, seed),) = given
     assert (fraction, seed) == (0.25, 3)
     key = plain.spec.representation.key
-    (cached,) = (folder / "cache" / "features").glob(f"{key}-*-plain/train.npy")
+    (cached,) = (folder / "cache" / "features").glob(f"{key}-*-plain-train/features.npy")
     assert np.array_equal(features, np.load(cached))
     assert outliers.spec.split == "outlier:0.25"
     assert outliers.spec.representation.key == plain.spec.representation.key

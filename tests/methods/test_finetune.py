@@ -20,7 +20,7 @@ def finetuned(**params: Any) -> tuple[Finetune, list[torch.Tensor]]:
 
 
 def test_rate_zero_leaves_old_logits_unchanged() -> None:
-    _, scores = finetuned(lr=0.0, weight_decay=0.0, epochs=2)
+    _, scores = finetuned(lr=0.0, batch_norm="frozen", epochs=2)
     assert torch.equal(scores[-1][:, :BASE], scores[0])
 
 
@@ -30,19 +30,28 @@ def test_zero_epochs_only_append_rows() -> None:
     assert torch.equal(scores[-1][:, :BASE], scores[0])
 
 
+def test_without_training_linear_rows_leave_predictions_to_old_classes() -> None:
+    """New rows near zero lose to the best old class, so accuracy is at most the old share."""
+    _, scores = finetuned(epochs=0)
+    assert bool((scores[-1].argmax(1) < BASE).all())
+
+
 def test_predictions_move_to_the_newest_classes() -> None:
-    _, scores = finetuned(epochs=40, lr=0.1)
-    newest = scores[-1].argmax(1) >= BASE + WAY * (SESSIONS - 1)
-    assert float(newest.float().mean()) > 0.7
+    for head in ("linear", "cosine"):
+        _, scores = finetuned(epochs=40, lr=0.1, head=head)
+        newest = scores[-1].argmax(1) >= BASE + WAY * (SESSIONS - 1)
+        assert float(newest.float().mean()) > 0.7, head
 
 
-def test_the_whole_network_is_trained_and_batch_statistics_are_kept() -> None:
-    task = ToyTask()
-    method = Finetune(Finetune.Params(epochs=3), task.context(Finetune))
-    before = {k: v.clone() for k, v in method.network.backbone.state_dict().items()}
-    method.learn_base(task.session(0))
-    method.learn_session(task.session(1))
-    after = method.network.backbone.state_dict()
-    assert not torch.equal(before["conv.weight"], after["conv.weight"])
-    for name in ("bn.running_mean", "bn.running_var"):
-        assert torch.equal(before[name], after[name])
+def test_the_whole_network_is_trained_and_frozen_statistics_are_kept() -> None:
+    for choice, kept in (("frozen", True), ("trained", False)):
+        task = ToyTask()
+        method = Finetune(Finetune.Params(epochs=3, batch_norm=choice), task.context(Finetune))
+        before = {k: v.clone() for k, v in method.network.backbone.state_dict().items()}
+        method.learn_base(task.session(0))
+        method.learn_session(task.session(1))
+        after = method.network.backbone.state_dict()
+        for name in ("conv.weight", "bn.weight", "bn.bias"):
+            assert not torch.equal(before[name], after[name])
+        for name in ("bn.running_mean", "bn.running_var"):
+            assert torch.equal(before[name], after[name]) == kept

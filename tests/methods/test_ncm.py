@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,9 +43,45 @@ def test_tukey_takes_powers_before_the_mean() -> None:
     assert method.prototypes.tolist() == [[2.0, 3.0]]
 
 
+def test_a_unit_mean_does_not_count_long_features_more() -> None:
+    features, labels = [[3.0, 4.0], [0.0, 0.5]], [0, 0]
+    raw, unit, tukey = ncm(), ncm(mean="unit"), ncm(mean="unit", space="tukey")
+    for method in (raw, unit, tukey):
+        method.learn_base(session(features, labels))
+    assert raw.prototypes[0].tolist() == pytest.approx([1.5, 2.25])
+    assert unit.prototypes[0].tolist() == pytest.approx([0.3, 0.9])
+    assert tukey.prototypes[0].tolist() == pytest.approx(
+        [0.5 * (3 / 7) ** 0.5, 0.5 * ((4 / 7) ** 0.5 + 1)]
+    )
+
+
+def test_with_a_unit_mean_the_length_of_a_sample_does_not_matter() -> None:
+    task, method, scaled = ToyTask(), ncm(mean="unit"), ncm(mean="unit")
+    base = task.session(0)
+    lengths = torch.linspace(0.1, 9, len(base))[:, None]
+    method.learn_base(base)
+    scaled.learn_base(replace(base, views={"plain": base.features * lengths}))
+    torch.testing.assert_close(scaled.prototypes, method.prototypes)
+
+
 def test_tukey_refuses_negative_features() -> None:
     with pytest.raises(DataError, match="negative"):
         ncm(space="tukey").learn_base(session([[1.0, -4.0]], [0]))
+
+
+def test_the_parameters_of_older_runs_are_still_the_defaults() -> None:
+    assert ncm().params == NCM.Params(space="raw", beta=0.5, mean="raw")
+
+
+def test_predictions_follow_the_order_of_the_classes() -> None:
+    task, method, other = ToyTask(), ncm(), ncm()
+    base = task.session(0)
+    order = torch.tensor([4, 2, 5, 0, 3, 1])
+    method.learn_base(base)
+    other.learn_base(replace(base, class_ids=tuple(base.class_ids[i] for i in order)))
+    torch.testing.assert_close(
+        other.scores(task.queries()), method.scores(task.queries())[:, order]
+    )
 
 
 def test_an_episode_is_classified_by_the_means_of_its_shots_alone() -> None:
@@ -56,9 +93,10 @@ def test_an_episode_is_classified_by_the_means_of_its_shots_alone() -> None:
     assert method.prototypes.shape == (2, 2)
 
 
-def test_old_scores_are_bit_identical_when_classes_are_added() -> None:
+@pytest.mark.parametrize("mean", ["raw", "unit"])
+def test_old_scores_are_bit_identical_when_classes_are_added(mean: str) -> None:
     task = ToyTask()
-    method = ncm()
+    method = ncm(mean=mean)
     method.learn_base(task.session(0))
     before = method.scores(task.queries())
     for number in range(1, SESSIONS + 1):

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fscil_bench.params import NoParams
+from fscil_bench.params import NoParams, parse_params
 from fscil_bench.protocol import Protocol
 from fscil_bench.registry import Plugin, Registry
-from fscil_bench.report import ReportInput, Selection
+from fscil_bench.report import Report, ReportInput, ReportOutput, Selection
+from fscil_bench.reports import _study
 from fscil_bench.reports._claims import Claim
 from fscil_bench.reports._claims_setup import ClaimsParams, Setup
 from fscil_bench.reports._shelf import Shelf
+from fscil_bench.reports._study import Drawing
+from fscil_bench.reports._tables import csv_text
 from fscil_bench.reports._variants import Variant
 from fscil_bench.store import SessionRecord, StoredRun
 
@@ -153,3 +156,31 @@ def claims(factory: Any, claims_registry: Registry, toy_protocol: Protocol) -> C
     """Return a maker of runs that claims compare."""
     setup = Setup(toy_protocol, claims_registry, ClaimsParams(unseen=2, steps=1), seeds=(0, 1, 2))
     return ClaimsRuns(factory, claims_registry, setup)
+
+
+@pytest.fixture
+def study(
+    claims: ClaimsRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., ReportOutput]:
+    """Return a function that makes a study of all hand-made runs into `out`, of three seeds.
+
+    To draw takes a second: without `draw` only the numbers of a figure are written.
+    """
+
+    def numbers(drawing: Drawing, folder: Path) -> tuple[Path, ...]:
+        path = folder / f"{drawing.stem}.csv"
+        path.write_text(csv_text(drawing.lines), encoding="utf-8")
+        return (path,)
+
+    def build(
+        kind: type[Report], params: dict[str, Any] | None = None, draw: bool = False, **asked: Any
+    ) -> ReportOutput:
+        if not draw:
+            monkeypatch.setattr(_study, "save_drawing", numbers)
+        selection = Selection("toy", **{"seeds": (0, 1, 2), **asked})
+        runs = claims.factory.store.runs()[0]
+        given = ReportInput(selection, runs, tmp_path / "out", claims.registry, **claims.given)
+        made: ReportOutput = kind(parse_params("report", kind.Params, params or {})).build(given)
+        return made
+
+    return build

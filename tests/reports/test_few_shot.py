@@ -160,7 +160,7 @@ def test_seeds_are_pooled_and_representation_seeds_are_not(
 ) -> None:
     write("ldc", [0.1, 0.2], seed=0)
     write("ldc", [0.3, 0.4], seed=1)
-    write("ldc", [0.9, 0.8], representation={"seed": 1})
+    write("ldc", [0.9, 0.8], representation={"seed": 1}, created="2024-01-02")
 
     first, second = episode_rows(stored_episodes(store)[0], registry)
 
@@ -311,3 +311,18 @@ def test_damaged_episodes_are_left_out_and_named(write: Any, make: Any) -> None:
     assert str(damaged.folder) in output.warnings[0]
     with pytest.raises(FscilError, match=r"left out: .*accuracies.npy: damaged"):
         make(methods=("ldc",))
+
+
+def test_a_protocol_of_a_file_that_is_not_given_is_known_by_its_episodes(
+    write: Any, make: Any, toy_protocol: Protocol
+) -> None:
+    write("ncm", NCM, protocol=toy_protocol.override(name="scanned"))
+
+    assert "| ncm | 4 |" in make("scanned", seeds=(0,)).text
+    with pytest.raises(FscilError, match="no stored episodes fit protocol 'scanned'") as caught:
+        make("scanned", seeds=(1, 2), methods=("ncm",))
+    assert str(caught.value).endswith(
+        "fscil-bench episodes --method ncm --protocol PATH/TO/scanned.toml --seeds 1-2"
+    )
+    with pytest.raises(UsageError, match="unknown protocol 'scaned'"):
+        make("scaned", seeds=(1,))

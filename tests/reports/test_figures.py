@@ -16,6 +16,7 @@ from fscil_bench.reports._figures import (
     curve_figure,
     figure_style,
     save_figure,
+    spread,
 )
 
 CURVES = [
@@ -101,3 +102,35 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, figure: Figure
 
     with pytest.raises(StoreError, match="file"):
         save_figure(figure, tmp_path / "file", "c", [{"a": 1}])
+
+
+def test_lines_behind_are_grey_and_named_beside_the_axes() -> None:
+    behind = [Curve("$a_b", (4, 5, 6), CURVES[1].intervals)]
+    with figure_style():
+        figure = curve_figure(CURVES[:1], "x", "y", behind)
+
+    (axes,) = figure.axes
+    _, line = axes.lines
+    assert list(line.get_ydata()) == [85.0, 60.0, 40.0]
+    assert mpl.colors.to_rgb(line.get_color()) == (0.7, 0.7, 0.7)
+    assert line.get_linewidth() < axes.lines[0].get_linewidth()
+    (name,) = axes.texts
+    assert (name.get_text(), name.get_parse_math()) == ("$a_b", False)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["_hidden $a"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], []),
+        ([5.0], [5.0]),
+        ([1.0, 5.0], [1.0, 5.0]),
+        # Two that share a place are moved apart by half the gap each.
+        ([5.0, 5.0], [4.0, 6.0]),
+        ([5.0, 9.0, 5.0], [4.0, 9.0, 6.0]),
+        # The third pushes both: mean of 0, 0.5 - 2, 1 - 4 is -1.5.
+        ([0.0, 0.5, 1.0], [-1.5, 0.5, 2.5]),
+    ],
+)
+def test_names_are_spread(values: list[float], expected: list[float]) -> None:
+    assert spread(values, 2.0) == pytest.approx(expected)

@@ -139,3 +139,14 @@ def test_changed_params_of_an_unknown_plugin_are_none(registry: Registry) -> Non
         "steps": 1
     }
     assert changed_params(registry, "method", "unknown", {"steps": 1}) == {}
+
+
+def test_averaged_views_are_always_said(factory: Any, registry: Registry) -> None:
+    flipped = factory.spec("ncm", views="flip")
+
+    assert row_labels([flipped], registry) == ["ncm (views=flip)"]
+    assert row_labels([factory.spec("ncm"), flipped], registry) == [
+        "ncm (views=plain)",
+        "ncm (views=flip)",
+    ]
+    assert differing_settings([factory.spec("ncm"), flipped]) == {"views": ["plain", "flip"]}

@@ -7,22 +7,25 @@ from typing import Any
 import pytest
 
 from fscil_bench.errors import FscilError, StoreError, UsageError
-from fscil_bench.params import NoParams
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Plugin, Registry
+from fscil_bench.registry import Plugin, Registry, load_registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
 from fscil_bench.reports.main_table import MainTable
 from fscil_bench.store import Store
+
+DEFAULTS = MainTable.Params()
 
 
 @pytest.fixture
 def make(store: Store, tmp_path: Path, registry: Registry) -> Any:
     """Return a function that makes the report of all stored runs into `out`."""
 
-    def build(protocol: str | None = "toy", **asked: Any) -> ReportOutput:
+    def build(
+        protocol: str | None = "toy", params: MainTable.Params = DEFAULTS, **asked: Any
+    ) -> ReportOutput:
         runs, _ = store.runs()
         given = ReportInput(Selection(protocol=protocol, **asked), runs, tmp_path / "out", registry)
-        return MainTable(NoParams()).build(given)
+        return MainTable(params).build(given)
 
     return build
 
@@ -282,3 +285,60 @@ def test_a_name_that_nothing_has_is_a_mistake_of_usage(
     factory.write(factory.spec())
     with pytest.raises(UsageError, match=expected):
         make(protocol, **asked)
+
+
+def test_published_rows_stand_in_a_block_of_their_own(
+    factory: Any, make: Any, registry: Registry, tmp_path: Path
+) -> None:
+    cub = load_registry().get("protocol", "cub200")
+    registry.add(cub)
+    sessions = [(900 - 10 * t, 60 * t) for t in range(11)]
+    factory.write(factory.spec("ncm", protocol=cub.value), sessions)
+
+    output = make("cub200", MainTable.Params(published="LDC; NCM (LUCIR/Rebalancing)"))
+
+    measured, published = output.text.split("## Published")
+    assert "| ncm | 1 | 90.00 |" in measured
+    assert "LDC" not in measured.split("Each is computed")[0]
+    assert "| LDC [b] | 77.89 | 76.93 |" in published
+    assert "| 61.58 | 68.32 | 16.31 | 79.06 |" in published
+    assert "not class means on frozen features" in published
+    assert "| ncm |" not in published
+    folder = tmp_path / "out" / "published=LDC--NCM--LUCIR-Rebalancing-"
+    (csv_file,) = folder.parent.glob(f"{folder.name}*/main-table-published.csv")
+    assert [line["published_name"] for line in lines_of(csv_file)] == [
+        "NCM (LUCIR/Rebalancing)",
+        "LDC",
+    ]
+    assert [line["label"] for line in lines_of(csv_file.with_name("main-table.csv"))] == ["ncm"]
+    tex = csv_file.with_name("main-table-published.tex").read_text("utf-8")
+    assert tex.isascii()
+    assert r"LDC\textsuperscript{b} & 77.89" in tex
+
+
+def test_a_part_of_the_table_leaves_the_whole_one_as_it_is(factory: Any, make: Any) -> None:
+    for method in ("ncm", "ldc"):
+        factory.write(factory.spec(method))
+    whole = {path: path.read_bytes() for path in make().files}
+
+    parts = [make(methods=("ncm",)), make(params=MainTable.Params(rows="ldc"))]
+
+    assert all(path.read_bytes() == content for path, content in whole.items())
+    assert [output.files[0].parent.name for output in parts] == ["method=ncm", "rows=ldc"]
+    assert [line["label"] for line in lines_of(parts[1].files[1])] == ["ldc"]
+
+
+def test_averaged_views_are_a_row_that_says_so(factory: Any, make: Any, tmp_path: Path) -> None:
+    flag = "test-time views: image and mirror image averaged"
+    factory.write(factory.spec("ncm"))
+    factory.write(factory.spec("ncm", views="flip"), [(38, 0), (34, 6), (34, 10)], flags=(flag,))
+
+    output = make()
+
+    assert [line.split(" | ")[0] for line in table_lines(output)[2:]] == [
+        "| ncm (views=plain)",
+        "| ncm (views=flip)",
+    ]
+    assert f"flags: {flag}" in output.text
+    views = [line["views"] for line in lines_of(tmp_path / "out" / "main-table.csv")]
+    assert views == ["plain", "flip"]

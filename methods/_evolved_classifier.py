@@ -1,0 +1,90 @@
+"""What CEC's variants share: class means that a graph adapts to one another and to each query."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fscil_bench.method import Method, MethodContext
+
+from ._graph_attention import GraphAttention, adapted_cosines
+from ._pseudo_incremental import MetaParams
+from ._statistics import class_means
+
+if TYPE_CHECKING:
+    from fscil_bench.protocol import LabelledSamples, Queries, Session
+
+GRAPH = "graph."
+"""How the graph's tensors are prefixed, in the state and in what pretraining returns."""
+
+
+class EvolvedClassifier(Method):
+    """Keeps class means and a trained graph; a subclass says what features are, and trains."""
+
+    params: MetaParams
+
+    def __init__(self, params: Any, context: MethodContext) -> None:
+        super().__init__(params, context)
+        self.attention = self.new_attention()
+        self.prototypes = torch.empty(0, context.feature_dim, device=context.device)
+
+    @abstractmethod
+    def embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
+        """Return the features (n, D) of samples, on the method's device."""
+
+    def new_attention(self) -> GraphAttention:
+        """Return the graph at its initialisation."""
+        generator = self.context.base_random.torch("graph", "initialisation")
+        graph = GraphAttention(self.context.feature_dim, self.params.layer_norm, generator)
+        return graph.to(self.context.device)
+
+    def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take what `pretrain` learnt."""
+        self.attention.load_state_dict(part_of(tensors, GRAPH))
+
+    def learn_base(self, base: Session) -> None:
+        """Take the base classes' means as prototypes."""
+        self.prototypes = self._means(base)
+
+    def learn_session(self, session: Session) -> None:
+        """Append the new classes' means."""
+        self.prototypes = torch.cat([self.prototypes, self._means(session)])
+
+    def scores(self, queries: Queries) -> torch.Tensor:
+        """Return temperature × cosine (n, classes seen) of adapted queries and prototypes."""
+        return self._logits(self.prototypes, queries)
+
+    def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
+        """Return the logits (n, way) of a graph over the prototypes of an episode alone."""
+        return self._logits(self._means(shots), queries)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the prototypes (classes seen, D) and the graph's tensors."""
+        state = {"prototypes": self.prototypes, **prefixed(GRAPH, self.attention)}
+        return {name: value.detach().cpu().clone() for name, value in state.items()}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Restore prototypes and graph."""
+        self.prototypes = state["prototypes"].clone().to(self.context.device)
+        self.attention.load_state_dict(part_of(state, GRAPH))
+
+    def _logits(self, prototypes: torch.Tensor, queries: Queries) -> torch.Tensor:
+        cosines = adapted_cosines(self.attention, prototypes, self.embed(queries))
+        return self.params.temperature * cosines
+
+    def _means(self, session: Session) -> torch.Tensor:
+        labels = session.labels.to(self.context.device)
+        return class_means(self.embed(session), labels, session.class_ids).float()
+
+
+def prefixed(prefix: str, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a module's tensors, each name with `prefix` before it."""
+    return {prefix + name: value for name, value in module.state_dict().items()}
+
+
+def part_of(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Return the tensors whose names begin with `prefix`, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

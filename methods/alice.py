@@ -1,0 +1,139 @@
+"""The ALICE representation: an angular margin, two views, and a projector that is thrown away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import nn
+from torch.nn import functional as F
+
+from fscil_bench.representation import Representation, TrainingBatch
+
+from ._class_fusion import fused, pair_count
+from ._cosine_head import cosine_logits, drawn_rows
+
+RUNNING = 0.9
+"""What a step leaves of the running class means."""
+
+
+class Alice(Representation):
+    """An angular margin on two augmented views, behind a projector that only training uses.
+
+    Peng et al., "Few-Shot Class-Incremental Learning from an Open-Set Perspective" (ALICE), ECCV
+    2022.
+
+    Logits are scale · cos(feature, row), with `margin` taken off the cosine of the true class
+    (CosFace, Wang et al., CVPR 2018), which makes classes compact and leaves room between them.
+    The loss is the mean over two augmented views of each image. A projector of two layers stands
+    between backbone and rows, and is dropped afterwards: methods read the backbone's features.
+    With `fusion` mixtures of two classes are further classes (harmful for fine-grained data).
+
+    Deviations: since its rows live behind the projector, the base classifier handed on is the
+    running mean of each class's unit backbone features; fusion is off unless asked for, as it
+    multiplies the cost by three (the paper uses it on CIFAR100 and mini-ImageNet, not on CUB200);
+    there are no rows but for base classes and their pairs. Scale 30, margin 0.4 and width 2,048
+    are the released code's.
+    """
+
+    name = "alice"
+
+    @dataclass(frozen=True)
+    class Params:
+        """`width` is that of the projector's two layers; `views` how many an image is shown in."""
+
+        temperature: Annotated[float, Field(gt=0)] = 30.0
+        margin: Annotated[float, Field(ge=0, lt=1)] = 0.4
+        views: Annotated[int, Field(ge=1, le=2)] = 2
+        fusion: bool = False
+        width: Annotated[int, Field(gt=0)] = 2048
+
+    params: Params
+
+    def build_head(self, feature_dim: int, classes: int, generator: torch.Generator) -> nn.Module:
+        """Return projector, rows (with one for each pair of classes if fused), running means."""
+        rows = classes + (pair_count(classes) if self.params.fusion else 0)
+        return AliceHead(feature_dim, classes, rows, self.params.width, generator)
+
+    def loss(self, backbone: nn.Module, head: nn.Module, batch: TrainingBatch) -> torch.Tensor:
+        """Return the margin loss, averaged over all images shown."""
+        assert isinstance(head, AliceHead)
+        further = [batch.augment() for _ in range(self.params.views - 1)]
+        images = torch.cat([batch.images, *further])
+        labels = batch.labels.repeat(self.params.views)
+        count = len(labels)
+        if self.params.fusion:
+            classes = len(head.means)
+            mixed, names = fused(batch.images, batch.labels, classes, batch.generator)
+            images, labels = torch.cat([images, mixed]), torch.cat([labels, names])
+        features = backbone(images).float()
+        head.follow(features[:count].detach(), labels[:count])
+        with torch.autocast(features.device.type, enabled=False):
+            projected = head.projector(features)
+        return margin_loss(
+            projected, head.rows.weight, labels, self.params.temperature, self.params.margin
+        )
+
+    def classifier(self, head: nn.Module) -> torch.Tensor:
+        """Return the running class means (classes, D)."""
+        assert isinstance(head, AliceHead)
+        return head.means
+
+    def scale(self) -> float:
+        """Return the factor on the cosine."""
+        return self.params.temperature
+
+
+class AliceHead(nn.Module):
+    """The projector, the rows behind it, and running means (classes, D) of unit features."""
+
+    means: torch.Tensor
+
+    def __init__(
+        self, feature_dim: int, classes: int, rows: int, width: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.projector = nn.Sequential(
+            drawn_rows(feature_dim, width, generator),
+            nn.BatchNorm1d(width),
+            nn.ReLU(inplace=True),
+            drawn_rows(width, width, generator),
+            nn.BatchNorm1d(width, affine=False),
+        )
+        self.rows = drawn_rows(width, rows, generator)
+        self.register_buffer("means", torch.zeros(classes, feature_dim))
+
+    @torch.no_grad()
+    def follow(self, features: torch.Tensor, labels: torch.Tensor) -> None:
+        """Move the running means towards those of a batch, (n, D) with labels (n,)."""
+        unit = F.normalize(features, dim=1)
+        members = F.one_hot(labels, len(self.means)).to(unit.dtype)
+        counts = members.sum(dim=0)[:, None]
+        there = counts[:, 0] > 0
+        batch_means = (members.T @ unit / counts.clamp(min=1))[there]
+        fresh = (self.means[there] == 0).all(dim=1, keepdim=True)
+        moved = RUNNING * self.means[there] + (1 - RUNNING) * batch_means
+        self.means[there] = torch.where(fresh, batch_means, moved)
+
+
+def margin_loss(
+    features: torch.Tensor,
+    rows: torch.Tensor,
+    labels: torch.Tensor,
+    temperature: float,
+    margin: float,
+) -> torch.Tensor:
+    """Return the cross-entropy of temperature · (cos − margin at the true class) (CosFace, eq. 4).
+
+    Args:
+        features: (n, d).
+        rows: (classes, d).
+        labels: (n,).
+        temperature: the factor on the cosine.
+        margin: what is taken off the true class's cosine.
+    """
+    logits = cosine_logits(features, rows, temperature)
+    own = F.one_hot(labels, len(rows)).to(logits.dtype)
+    return F.cross_entropy(logits - temperature * margin * own, labels)

@@ -1,0 +1,96 @@
+"""CEC on frozen features: a graph adapts classifiers to one another and to each query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from fscil_bench.method import Needs
+
+from ._evolved_classifier import GRAPH, EvolvedClassifier, prefixed
+from ._pseudo_incremental import MetaParams, base_episodes, train_on_episodes
+from ._statistics import require_finite
+
+if TYPE_CHECKING:
+    from fscil_bench.protocol import LabelledSamples, Queries, Session
+
+TURNED = ("rot90", "rot180", "rot270")
+"""The views of base images by quarter turns, from one to three."""
+
+
+class Cec(EvolvedClassifier):
+    """Continually evolved classifiers (CEC), encoder frozen: a variant of the published method.
+
+    Zhang, Song, Lin, Zheng, Pan and Xu, "Few-Shot Incremental Learning with Continually Evolved
+    Classifiers", CVPR 2021.
+
+    Classifiers made in different sessions have never been compared with one another. A graph, one
+    layer of self-attention over all class means and the query, adapts each to the others and to
+    the query before they are compared by cosine. It is learnt from the base classes alone, in
+    pseudo-incremental episodes: 15 base classes, and 15 pseudo-new ones that are their copies, all
+    images of a class turned by 90, 180 or 270 degrees. In a session nothing is trained: the new
+    classes' means join the graph. `cec_trained` is the published method, whose encoder learns in
+    the episodes too.
+
+    Unlike with most methods on frozen features, **the scores of old classes change when classes
+    are added**, though nothing is forgotten: each prototype attends to all the others. A query's
+    scores depend on no other query. What prototypes attend to among themselves is computed once
+    for all queries, so that these cost (n, C, D) and not (n, C, C, D).
+
+    **Stored between sessions** (float32): prototypes 4·C·D, and the graph 16·D² + 12·D (4·D of it
+    the bias, 8·D the normalisation).
+
+    **Few-shot episodes** are a graph over the means of the episode's classes alone.
+
+    **Deviations.** The encoder is frozen, and turned images are seen by their cached features.
+    The last epoch counts; the released code keeps the best by the accuracy on the *test images of
+    the last session's classes*. Base data so few that an epoch would show each sample more than
+    three times get fewer episodes; no published protocol does.
+
+    **Provenance of the defaults.** Released code: 100 epochs of 50 episodes, 15 ways, 1 shot,
+    15 queries (10 for CUB200), rate halved every 20 epochs, weight decay 5e-4, Nesterov momentum
+    0.9, temperature 16, no dropout, as the network is in evaluation mode. No rate is published for
+    a graph that learns alone.
+    TUNED
+    """
+
+    name = "cec"
+    Params = MetaParams
+    needs = Needs(base_views=TURNED)
+    pretrain_params = tuple(MetaParams.__dataclass_fields__)
+    tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "lr": (2e-4, 2e-3, 2e-2),
+        "layer_norm": (True, False),
+    }
+
+    def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
+        """Train the graph on pseudo-incremental episodes of base features.
+
+        Raises:
+            DataError: a feature is NaN or infinite.
+            UsageError: a class is too small for an episode.
+        """
+        views = [self._checked(base.views[view], base.labels) for view in ("plain", *TURNED)]
+
+        def embed(samples: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+            samples, turns = samples.to(self.context.device), turns.to(self.context.device)
+            features = views[0][samples]
+            for number, view in enumerate(views[1:], start=1):
+                features[turns == number] = view[samples[turns == number]]
+            return features
+
+        attention = self.new_attention()
+        episodes = base_episodes(self.name, base.labels, base.class_ids, self.params)
+        generator = self.context.base_random.torch("graph", "episodes")
+        train_on_episodes(attention, embed, episodes, self.params, generator, progress)
+        return {k: v.detach().cpu() for k, v in prefixed(GRAPH, attention).items()}
+
+    def embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
+        """Return the frozen features (n, D) of samples."""
+        return self._checked(samples.features, getattr(samples, "labels", None))
+
+    def _checked(self, features: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        require_finite(features, labels)
+        return features.to(self.context.device, torch.float32)

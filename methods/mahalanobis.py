@@ -1,0 +1,264 @@
+"""Nearest class mean by Mahalanobis distance, with one covariance or one a class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from fscil_bench.method import Method, MethodContext
+
+from ._prototypes import base_similarities
+from ._space import Space, in_space
+from ._statistics import class_means, covariance, within_class_covariance
+from ._whitening import correlation, shrunk, squared_distances, whitening
+
+if TYPE_CHECKING:
+    from fscil_bench.protocol import Queries, Session
+
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class MahalanobisParams:
+    """Parameters of the distance.
+
+    Attributes:
+        covariance: `shared` is the mean of the base classes' covariances, for every class;
+            `per_class` is each class's own.
+        space: `raw` is the feature as it is, `tukey` its power x^β, for non-negative features; in
+            either, features are brought to length 1.
+        beta: β; unused in space `raw`.
+        gamma1: γ1, shrinkage: how many times the mean variance is added to the variances.
+        gamma2: γ2, how many times the mean covariance is added to the covariances.
+        correlation: whether a shrunk covariance is reduced to the correlation matrix.
+        borrowed: λ, the part of a new class's covariance that comes from base classes, the rest
+            being its shots' own; for `per_class`.
+        kappa: κ, sharpness of the weights of base classes, of which a large one takes the nearest
+            alone; for `per_class`.
+    """
+
+    covariance: Literal["shared", "per_class"] = "shared"
+    space: Space = "tukey"
+    beta: Annotated[float, Field(gt=0, le=1)] = 0.5
+    gamma1: NonNegativeFloat = 1.0
+    gamma2: NonNegativeFloat = 1.0
+    correlation: bool = False
+    borrowed: Annotated[float, Field(ge=0, le=1)] = 0.5
+    kappa: NonNegativeFloat = 16.0
+
+
+class Mahalanobis(Method):
+    """Nearest class mean by Mahalanobis distance: the FeCAM family.
+
+    Goswami, Liu, Twardowski and van de Weijer, "FeCAM: Exploiting the Heterogeneity of Class
+    Distributions in Exemplar-Free Continual Learning", NeurIPS 2023. What few-shot classes borrow
+    is from Goswami, Twardowski and van de Weijer, "Calibrating Higher-Order Statistics for
+    Few-Shot Class-Incremental Learning with Pre-trained Vision Transformers", 2024. Both are
+    described here as their released code has them.
+
+    A frozen network spreads the samples of a class more in some directions than in others, and
+    those of a new class much like those of base classes. Distances to class means are therefore
+    measured in units of that spread: d² = (x − μ_c)ᵀ·Σ_c⁻¹·(x − μ_c), and the nearest class wins.
+    Features are first raised to the power β and brought to length 1. Σ is shrunk, since few
+    samples leave directions without any variance: Σ + γ1·V1·I + γ2·V2·(11ᵀ − I), with V1 its mean
+    variance and V2 its mean covariance; `correlation` then divides out the variances, which makes
+    the matrices of different classes alike in size.
+
+    With `shared`, Σ is the mean of the base classes' covariances, for all classes. With
+    `per_class`, a base class has its own, and a new one λ·Σ_j s_j·Σ_j + (1 − λ)·S, where S is that
+    of its shots (K − 1 degrees of freedom) and s_j = softmax_j(κ·cos(μ_c, μ_j)) says how much base
+    class j is like it. A class of one shot has no S: it borrows all (a base class of one sample
+    has the mean of the others'). Scores of earlier classes stay when classes are added. Episodes
+    are classified in the same way, with base covariances.
+
+    **Stored** (float32): means 4·C·D bytes, and `shared` one covariance, 4·D²; `per_class` those
+    of base classes, 4·C0·D², and, for λ < 1, how far each new shot lies off its class's mean and
+    which class it is of, 4·(D+1), from which the new covariances follow. Matrices that whiten
+    are derived from these and only kept at work: as many bytes again as covariances in use.
+
+    **Deviations from FeCAM's code.**
+
+    - Its covariances are of x^β, its distances between vectors of length 1, and its means are
+      taken before the power. Here all three are in one space.
+    - It shrinks every covariance twice, so that its γ adds 2γ + γ² times V1; here once.
+    - Its one covariance is of all samples of a task, classes' distances included, averaged over
+      tasks by their numbers of classes. Here it is within classes, and of base classes alone.
+    - It classifies the first task by Euclidean distance to the trained rows.
+    - It takes new classes' covariances from the shots alone: λ = 0 here.
+    - V2 is the mean over all entries off the diagonal, not over those that are not zero.
+
+    From the later code only the borrowed covariance is taken (its means are TEEN's). It adds
+    borrowed and own at full weight each, which λ = 0.5 is but for a factor; shrinks by 100·I,
+    whatever the features' scale; and takes correlations between the rows of Σ in place of those
+    that Σ says there are.
+
+    **Provenance of the defaults.** FeCAM's code: β 0.5. The later code: κ 16, λ 0.5. PROVENANCE
+    """
+
+    name = "mahalanobis"
+    Params = MahalanobisParams
+    tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "covariance": ("shared", "per_class"),
+        "space": ("raw", "tukey"),
+        "gamma1": (0.1, 1.0, 10.0, 100.0),
+        "correlation": (False, True),
+    }
+
+    params: MahalanobisParams
+
+    def __init__(self, params: MahalanobisParams, context: MethodContext) -> None:
+        super().__init__(params, context)
+        dim, device = context.feature_dim, context.device
+        self.means = self.deviations = torch.empty(0, dim, device=device)
+        self.owners = torch.empty(0, dtype=torch.int32, device=device)
+        self.covariances = self._factors = torch.empty(0, dim, dim, device=device)
+        self._raised = self._without_covariance = 0
+
+    def learn_base(self, base: Session) -> None:
+        """Store the base classes' means, and their covariances or the mean of these.
+
+        Raises:
+            DataError: a feature is NaN, infinite, or negative where the space forbids it.
+        """
+        features, labels = self._embed(base), base.labels.to(self.context.device)
+        self.means = class_means(features, labels, base.class_ids).float()
+        shared, count = within_class_covariance(features, labels, base.class_ids)
+        self._without_covariance += base.way - count
+        matrices = [shared]
+        if self.params.covariance == "per_class":
+            samples = [features[labels == c] for c in base.class_ids]
+            matrices = [covariance(rows) if len(rows) > 1 else shared for rows in samples]
+        self.covariances = torch.stack(matrices).float()
+        self._factors = self._of_base()
+
+    def learn_session(self, session: Session) -> None:
+        """Store the new classes' means and what their covariances are made of.
+
+        Raises:
+            DataError: a feature is NaN, infinite, or negative where the space forbids it.
+        """
+        first = len(self.means)
+        means, deviations, owners = self._described(session, first)
+        self.means = torch.cat([self.means, means])
+        if self.params.covariance == "per_class":
+            self._without_covariance += session.way - len(owners.unique())
+            if self.params.borrowed < 1:
+                self.deviations = torch.cat([self.deviations, deviations])
+                self.owners = torch.cat([self.owners, owners])
+            self._factors = torch.cat(
+                [self._factors, self._of_new(means, deviations, owners - first)]
+            )
+
+    def scores(self, queries: Queries) -> torch.Tensor:
+        """Return minus the squared distance to every class mean, over D (n, classes seen).
+
+        Raises:
+            DataError: a query is NaN, infinite, or negative where the space forbids it.
+        """
+        return self._scores(queries, self.means, self._factors)
+
+    def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
+        """Return minus the squared distance to the means of an episode's classes, over D (n, way).
+
+        Raises:
+            DataError: a feature is NaN, infinite, or negative where the space forbids it.
+        """
+        means, deviations, owners = self._described(shots, 0)
+        shared = self.params.covariance == "shared"
+        factors = self._factors if shared else self._of_new(means, deviations, owners)
+        return self._scores(queries, means, factors)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return means (C, D), covariances (1 or C0, D, D), and new shots' deviations (n, D)."""
+        state = {"means": self.means, "covariances": self.covariances}
+        if self.params.covariance == "per_class" and self.params.borrowed < 1:
+            state |= {"deviations": self.deviations, "owners": self.owners}
+        return {name: value.detach().cpu().clone() for name, value in state.items()}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Restore what `state_dict` returned, and derive the whitening matrices."""
+        for name, value in state.items():
+            setattr(self, name, value.clone().to(self.context.device))
+        self._factors = self._of_base()
+        if self.params.covariance == "per_class":
+            base = len(self.covariances)
+            new = self._of_new(self.means[base:], self.deviations, self.owners - base)
+            self._factors = torch.cat([self._factors, new])
+
+    def notes(self) -> dict[str, int | float | str]:
+        """Return how many eigenvalues were raised, and how many classes had one sample only."""
+        return {
+            "eigenvalues_raised": self._raised,
+            "classes_without_covariance": self._without_covariance,
+        }
+
+    def _embed(self, samples: Session | Queries) -> torch.Tensor:
+        p, labels = self.params, getattr(samples, "labels", None)
+        features = in_space(samples.features, p.space, p.beta, self.context.device, labels)
+        return F.normalize(features, dim=1)
+
+    def _described(
+        self, session: Session, first: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return new classes' means (way, D), and their shots' deviations (n, D) and rows (n,).
+
+        Rows are counted from `first` on. A class's only shot deviates by nothing and is left out.
+        """
+        features, labels = self._embed(session), session.labels.to(self.context.device)
+        means = class_means(features, labels, session.class_ids).float()
+        deviations, owners = [features[:0]], [self.owners[:0]]
+        for row, class_id in enumerate(session.class_ids):
+            own = features[labels == class_id] - means[row]
+            if len(own) > 1:
+                deviations.append(own)
+                owners.append(self.owners.new_full((len(own),), first + row))
+        return means, torch.cat(deviations), torch.cat(owners)
+
+    def _of_base(self) -> torch.Tensor:
+        """Return the whitening matrices (1 or C0, D, D) of the stored covariances."""
+        return torch.stack([self._factor(each.double()) for each in self.covariances])
+
+    def _of_new(
+        self, means: torch.Tensor, deviations: torch.Tensor, owners: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the whitening matrices (c, D, D) of new classes; `owners` counts them from 0.
+
+        One class after the other: the sum over base covariances must not be rounded otherwise when
+        a state is restored.
+        """
+        factors = [self._factors[:0]]
+        for row, mean in enumerate(means):
+            own = deviations[owners == row]
+            factors.append(self._factor(self._calibrated(mean, own))[None])
+        return torch.cat(factors)
+
+    def _calibrated(self, mean: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
+        """Return a new class's covariance (D, D), float64, from its mean (D,) and shots (K, D)."""
+        share = self.params.borrowed if len(deviations) else 1.0
+        total = mean.new_zeros((len(mean),) * 2, dtype=torch.float64)
+        if share:
+            base_means = self.means[: len(self.covariances)]
+            weights = base_similarities(mean[None], base_means, self.params.kappa)
+            total += share * torch.tensordot(weights[0], self.covariances, dims=1)
+        if share < 1:
+            own = deviations.double()
+            total += (1 - share) * (own.T @ own) / (len(own) - 1)
+        return total
+
+    def _factor(self, matrix: torch.Tensor) -> torch.Tensor:
+        """Return the whitening matrix (D, D), float32, of a covariance, shrunk; note repairs."""
+        matrix = shrunk(matrix, self.params.gamma1, self.params.gamma2)
+        if self.params.correlation:
+            matrix = correlation(matrix)
+        factor, raised = whitening(matrix)
+        self._raised += raised
+        return factor.float()
+
+    def _scores(self, queries: Queries, means: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+        features = self._embed(queries)
+        return -squared_distances(features, means, factors) / features.shape[1]

@@ -1,0 +1,148 @@
+"""The figure of an embedding: one panel a recurrent step, real and generated features in each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._embedding import Embedding, Points
+from ._figures import new_figure
+from ._panels import PAGE_WIDTH
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+_HUES = (0, 1, 2, 3, 4, 9, 5, 7)
+"""Of seaborn's colour-blind-safe palette, those that are dark enough on white."""
+_COLUMNS = 2
+_PANEL = 3.0
+_MEAN, _SAMPLE = 60.0, 13.0
+"""Sizes of markers, in points²."""
+
+
+def embedding_lines(
+    embedding: Embedding, names: Mapping[int, str]
+) -> list[dict[str, str | int | float]]:
+    """Return one line for each point drawn; real ones (without a step) are in every panel."""
+    return [
+        {
+            "class": names[points.class_id],
+            "class_id": points.class_id,
+            "kind": "real" if points.step is None else "generated",
+            "step": "" if points.step is None else points.step,
+            "is_mean": int(points.mean),
+            "x": float(x),
+            "y": float(y),
+        }
+        for points in embedding.points
+        for x, y in points.places
+    ]
+
+
+def embedding_figure(
+    embedding: Embedding, names: Mapping[int, str], titles: Sequence[str]
+) -> Figure:
+    """Return a panel for each step, all of one embedding.
+
+    Args:
+        embedding: the points.
+        names: of the classes by id, as the legend shows them.
+        titles: of the panels, step 0 first.
+    """
+    columns = min(_COLUMNS, len(titles))
+    lines = math.ceil(len(titles) / columns)
+    legend = 0.16 * (math.ceil(len(names) / 3) + 1) + 0.2
+    figure = new_figure(height=_PANEL * lines + legend, width=PAGE_WIDTH * columns / _COLUMNS)
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    looks = _looks(list(names))
+    for step, (axes, title) in enumerate(zip(panels, titles, strict=False)):
+        _draw(axes, [p for p in embedding.points if p.step in (None, step)], looks)
+        axes.set_title(title, fontsize=8)
+    for axes in panels[len(titles) :]:
+        axes.set_axis_off()
+    _add_legend(figure, names, looks)
+    return figure
+
+
+def _looks(classes: Sequence[int]) -> dict[int, tuple[Any, str]]:
+    """Return colour and marker of each class; both differ, for prints without colour."""
+    import seaborn
+
+    palette = seaborn.color_palette("colorblind")
+    return {
+        class_id: (palette[_HUES[place % len(_HUES)]], _MARKERS[place % len(_MARKERS)])
+        for place, class_id in enumerate(classes)
+    }
+
+
+def _draw(axes: Axes, points: Sequence[Points], looks: Mapping[int, tuple[Any, str]]) -> None:
+    # Means last, so that no sample hides them.
+    for own in sorted(points, key=lambda each: each.mean):
+        color, marker = looks[own.class_id]
+        axes.scatter(
+            own.places[:, 0],
+            own.places[:, 1],
+            marker=marker,
+            **_style(color, own.step is None, own.mean),
+        )
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(visible=False)
+
+
+def _style(color: Any, real: bool, mean: bool) -> dict[str, Any]:
+    """Return how points look: real ones filled, generated ones outlined, means large."""
+    if not real:
+        # Large enough to leave the mean of the real ones to be seen.
+        size, width = (2.4 * _MEAN, 1.6) if mean else (_SAMPLE, 0.6)
+        return {"s": size, "facecolors": "none", "edgecolors": [color], "linewidths": width}
+    look = {"s": _MEAN, "edgecolors": ["black"], "linewidths": 1.0, "alpha": 1.0}
+    if not mean:
+        look = {"s": _SAMPLE, "edgecolors": [color], "linewidths": 0.0, "alpha": 0.55}
+    return {"facecolors": [color], **look}
+
+
+def _add_legend(
+    figure: Figure, names: Mapping[int, str], looks: Mapping[int, tuple[Any, str]]
+) -> None:
+    from matplotlib.lines import Line2D
+
+    def handle(color: Any, marker: str, face: Any, size: float, width: float) -> Line2D:
+        return Line2D(
+            [],
+            [],
+            linestyle="",
+            color=color,
+            marker=marker,
+            markerfacecolor=face,
+            markersize=size,
+            markeredgewidth=width,
+        )
+
+    handles = [handle(color, marker, color, 4, 0.6) for color, marker in looks.values()]
+    labels = list(names.values())
+    kinds = {
+        "real": ("0.4", 4.0, 0.0),
+        "generated": ("none", 4.0, 0.6),
+        "mean of real": ("0.4", 8.0, 1.0),
+        "mean of generated": ("none", 11.0, 1.6),
+    }
+    for label, (face, size, width) in kinds.items():
+        edge = "black" if label == "mean of real" else "0.4"
+        handles.append(handle(edge, "o", face, size, width))
+        labels.append(label)
+    # Matplotlib drops labels that begin with _ and reads $ as mathematics; names are set as text.
+    legend = figure.legend(
+        handles,
+        [str(index) for index in range(len(labels))],
+        loc="outside lower center",
+        ncols=min(4, len(labels)),
+        frameon=False,
+        labelspacing=0.4,
+    )
+    for text, label in zip(legend.get_texts(), labels, strict=True):
+        text.set_parse_math(False)
+        text.set_text(label)

@@ -1,0 +1,67 @@
+"""The rows that a report of one protocol draws, or the reason why there are none."""
+
+from __future__ import annotations
+
+from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
+from fscil_bench.report import ReportInput
+from fscil_bench.store import StoredRun
+
+from ._missing import plain_command
+from ._readable import readable
+from ._rows import Row, chosen_runs, group_rows
+from ._selectors import chosen_rows
+
+
+def rows_of_protocol(report: str, given: ReportInput, rows: str) -> tuple[list[Row], list[str]]:
+    """Return the rows that were asked for, best last session first, and what is wrong with others.
+
+    Args:
+        report: its name, for messages.
+        given: the runs and the selection.
+        rows: selectors of rows, with `;` between; empty takes all rows of the selection.
+
+    Raises:
+        UsageError: no protocol was named, or a name or row that is not there.
+        FscilError: nothing stored fits; the message gives a command that would make a run.
+        StoreError: nothing that fits can be read.
+    """
+    good, problems = readable(_asked_runs(report, given), lambda run: run.metrics)
+    if not good:
+        raise StoreError("no run can be read; " + "; ".join(problems))
+    found = chosen_rows(group_rows(good, given.registry), rows, given.registry)
+    return sorted(found, key=_last_accuracy, reverse=True), problems
+
+
+def _last_accuracy(row: Row) -> float:
+    return row.interval(lambda run: run.accuracies[-1]).mean
+
+
+def _asked_runs(report: str, given: ReportInput) -> list[StoredRun]:
+    selection = given.selection
+    stored = ", ".join(sorted({run.spec.protocol.name for run in given.runs})) or "none"
+    if selection.protocol is None:
+        raise UsageError(f"{report} shows one protocol: name it with --protocol; stored: {stored}")
+    runs = chosen_runs(given.runs, selection)
+    if runs:
+        return runs
+    _check_names(given)
+    methods = selection.methods or tuple(given.registry.names("method")) or ("METHOD",)
+    brought = next(iter(selection.representations), None)
+    seed = next(iter(selection.seeds), 0)
+    raise FscilError(
+        f"no stored run fits protocol {selection.protocol!r} and what else was asked for "
+        f"(protocols with runs: {stored}); make one: "
+        f"{plain_command(methods[0], selection, brought, seed)}"
+    )
+
+
+def _check_names(given: ReportInput) -> None:
+    """Refuse names that are neither stored nor registered: no command could make their runs."""
+    stored = {"protocol": {run.spec.protocol.name for run in given.runs}}
+    stored["method"] = {run.spec.method for run in given.runs}
+    asked = {"protocol": (given.selection.protocol or "",), "method": given.selection.methods}
+    for kind, names in asked.items():
+        known = stored[kind] | set(given.registry.names(kind))
+        for name in names:
+            if name not in known:
+                raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}")

@@ -1,0 +1,74 @@
+"""Which runs are the usual ones of a protocol: nothing changed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fscil_bench.commands import default_params
+from fscil_bench.protocol import Protocol
+from fscil_bench.registry import Registry
+from fscil_bench.spec import RunSpec
+
+from ._rows import Row
+
+
+def registered_protocol(spec: RunSpec, registry: Registry) -> Protocol:
+    """Return a run's protocol as it is registered, or as the run knows it."""
+    name = spec.protocol.name
+    if name not in registry.names("protocol"):
+        return spec.protocol
+    protocol: Protocol = registry.get("protocol", name).value
+    return protocol
+
+
+def usual_params(spec: RunSpec, registry: Registry) -> bool:
+    """Return whether a method has its defaults, or what its paper states for the protocol.
+
+    A parameter that only the run or only today's code knows is not looked at; of a method that is
+    not registered nothing is known, so that any parameters are usual.
+    """
+    return _usual(registry, "method", spec.method, spec, spec.params)
+
+
+def usual_representation(spec: RunSpec, registry: Registry) -> bool:
+    """Return the same of the representation."""
+    brought = spec.representation
+    return _usual(registry, "representation", brought.name, spec, brought.params)
+
+
+def usual_run(row: Row, registry: Registry) -> bool:
+    """Return whether a row is what its protocol and its plug-ins say, all options left alone.
+
+    Not so a row of earlier code, which knew other parameters.
+    """
+    spec = row.spec
+    protocol = registered_protocol(spec, registry)
+    known = default_params(registry, "method", spec.method)
+    return (
+        set(spec.params) == set(known or spec.params)
+        and usual_params(spec, registry)
+        and usual_representation(spec, registry)
+        and spec.protocol == protocol
+        and spec.split == protocol.split
+        and spec.views == "plain"
+    )
+
+
+def same_shape(spec: RunSpec, registry: Registry) -> bool:
+    """Return whether a run is on its protocol's own shots and sessions, whatever the recipe."""
+    protocol = registered_protocol(spec, registry)
+    own = spec.protocol.model_copy(update={"recipe": protocol.recipe})
+    return own == protocol and spec.split == protocol.split
+
+
+def _usual(
+    registry: Registry, kind: str, name: str, spec: RunSpec, params: Mapping[str, Any]
+) -> bool:
+    return any(
+        all(values.get(key, value) == value for key, value in params.items())
+        for values in (
+            default_params(registry, kind, name),
+            default_params(registry, kind, name, spec.protocol),
+        )
+    )

@@ -1,0 +1,92 @@
+"""Features: every view shows what its name says, is computed once, and is refused if damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fscil_bench.data import ImageArray
+from fscil_bench.errors import StoreError, UsageError
+from fscil_bench.features import VIEWS, FeatureSource, check_views, stored_features
+from fscil_bench.pixels import Images
+from fscil_bench.progress import Silent
+from fscil_bench.protocol import ImageSpec
+from fscil_bench.representation import TrainedRepresentation
+from fscil_bench.store import Store
+from fscil_bench.tensorfile import save_tensors
+
+SIZE = 4
+PIXELS = np.random.default_rng(0).integers(0, 256, (5, SIZE, SIZE, 3)).astype(np.uint8)
+
+
+class Flat(nn.Module):
+    """The pixels themselves, so that a feature tells what was shown; counts its calls."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Flat.calls += 1
+        return x.permute(0, 2, 3, 1).flatten(1) * 255
+
+
+def source(tmp_path: Path) -> FeatureSource:
+    store = Store(tmp_path / "r", tmp_path / "c")
+    save_tensors(
+        store.representation_folder("k") / "weights.safetensors", {"w": torch.zeros(1)}, {}
+    )
+    images = ImageSpec(size=SIZE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    trained = TrainedRepresentation("k", Flat(), torch.zeros(1, 1), 1.0)
+    return FeatureSource(trained, images, store, torch.device("cpu"), Silent())
+
+
+def images() -> ImageArray:
+    labels = np.zeros(len(PIXELS), dtype=np.int64)
+    keys = tuple(map(str, range(len(PIXELS))))
+    return ImageArray(Images.from_block(PIXELS), labels, np.arange(len(PIXELS)), keys)
+
+
+@pytest.mark.parametrize(("view", "quarters"), [("plain", 0), ("rot90", 1), ("rot270", 3)])
+def test_a_view_is_the_image_turned_counter_clockwise(
+    tmp_path: Path, view: str, quarters: int
+) -> None:
+    found = source(tmp_path).load_half(images(), "train", view)
+    shown = np.rot90(PIXELS, quarters, axes=(1, 2)).reshape(len(PIXELS), -1)
+    assert np.allclose(found, shown, atol=1e-3)
+
+
+def test_flip_averages_an_image_with_its_mirror_image(tmp_path: Path) -> None:
+    found = source(tmp_path).load_half(images(), "train", "plain", "flip")
+    mirrored = PIXELS[:, :, ::-1].astype(float)
+    assert np.allclose(found, ((PIXELS + mirrored) / 2).reshape(len(PIXELS), -1), atol=1e-3)
+
+
+def test_features_are_computed_once_and_read_for_reports(tmp_path: Path) -> None:
+    made = source(tmp_path)
+    assert stored_features(made.store, "k", 5, 5, "flip") is None
+    first = [made.load_half(images(), half, "plain", "flip") for half in ("train", "test")]
+    calls = Flat.calls
+    assert np.array_equal(made.load_half(images(), "train", "plain", "flip"), first[0])
+    assert Flat.calls == calls
+    stored = stored_features(made.store, "k", 5, 5, "flip")
+    assert stored is not None and np.array_equal(stored.test, first[1])
+    plain = stored_features(made.store, "k", 5, 5)
+    assert plain is not None and not np.array_equal(plain.test, first[1])
+
+
+def test_damaged_features_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    made = source(tmp_path)
+    made.load_half(images(), "train", "plain")
+    (file,) = (tmp_path / "c").rglob("features.npy")
+    np.save(file, np.zeros((3, 2)))
+    with pytest.raises(StoreError, match="remove the folder"):
+        made.load_half(images(), "train", "plain")
+
+
+def test_an_unknown_view_is_answered_with_the_nearest() -> None:
+    check_views("method 'm'", tuple(VIEWS))
+    with pytest.raises(UsageError, match="rot90"):
+        check_views("method 'm'", ("rot09",))

@@ -1,0 +1,120 @@
+"""FACT: its loss beside that of cosine, its inference beside class means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fscil_bench.methods.fact import Fact, FactHead, FactRepresentation, strongest
+from fscil_bench.methods.ncm import NCM, Cosine
+from fscil_bench.representation import TrainingBatch
+from fscil_bench.testing import BASE, DIM, SESSIONS, ToyTask, check_method, check_representation
+
+
+class Halves(nn.Module):
+    """A backbone that can be entered half-way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, DIM, 1)
+        for number, parameter in enumerate(self.parameters()):
+            nn.init.normal_(parameter, generator=torch.Generator().manual_seed(number))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.late(self.early(x))
+
+    def early(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.first(x))
+
+    def late(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.second(x)).mean(dim=(2, 3))
+
+
+def batch(epoch: int = 0) -> TrainingBatch:
+    generator = torch.Generator().manual_seed(3)
+    images = torch.rand(12, 3, 6, 6, generator=generator)
+    labels = torch.arange(12) % BASE
+    return TrainingBatch(images, labels, epoch, lambda: images, generator)
+
+
+def made(**params: Any) -> FactRepresentation:
+    return FactRepresentation(FactRepresentation.Params(**{"virtual": 5, **params}))
+
+
+def fact_head() -> FactHead:
+    return FactHead(DIM, BASE, 5, torch.Generator().manual_seed(0))
+
+
+def scores(method: Any) -> list[torch.Tensor]:
+    task, found = ToyTask(), []
+    for number in range(SESSIONS + 1):
+        (method.learn_session if number else method.learn_base)(task.session(number))
+        found.append(method.scores(task.queries()))
+    return found
+
+
+def test_without_gamma_the_loss_is_that_of_cosine() -> None:
+    head, rows = fact_head(), nn.Linear(DIM, BASE, bias=False)
+    rows.weight = head.rows
+    expected = Cosine(Cosine.Params()).loss(Halves(), rows, batch())
+    assert torch.equal(made(gamma=0.0).loss(Halves(), head, batch()), expected)
+    assert torch.equal(made(start_epoch=1).loss(Halves(), head, batch()), expected)
+    assert float(made(start_epoch=1).loss(Halves(), head, batch(epoch=1))) > float(expected)
+
+
+def test_the_reserved_part_is_proportional_to_gamma() -> None:
+    head = fact_head()
+    plain, one, three = (
+        float(made(gamma=g).loss(Halves(), head, batch())) for g in (0.0, 0.1, 0.3)
+    )
+    assert three - plain == pytest.approx(3 * (one - plain), rel=1e-4)
+
+
+def test_the_reserved_part_trains_the_virtual_rows() -> None:
+    head = fact_head()
+    made().loss(Halves(), head, batch()).backward()
+    assert head.virtual.grad is not None and float(head.virtual.grad.abs().min()) > 0
+
+
+def test_rows_begin_orthogonal_where_there_is_room() -> None:
+    rows = fact_head().all_rows().detach()
+    assert torch.allclose(rows @ rows.T, torch.eye(BASE + 5), atol=1e-5)
+
+
+def test_a_backbone_without_stages_is_refused() -> None:
+    with pytest.raises(TypeError, match="no stages"):
+        made().loss(nn.Linear(1, 1), fact_head(), batch())
+
+
+def test_with_eta_0_it_predicts_as_class_means_do() -> None:
+    task = ToyTask(needs=Fact.needs)
+    fact = scores(Fact(Fact.Params(eta=0.0), task.context(Fact)))
+    means = scores(NCM(NCM.Params(), task.context(NCM)))
+    for one, other in zip(fact, means, strict=True):
+        assert torch.equal(one.argmax(1), other.argmax(1))
+
+
+def test_with_eta_1_only_the_likeness_to_virtual_prototypes_counts() -> None:
+    task = ToyTask(needs=Fact.needs)
+    method = Fact(Fact.Params(eta=1.0), task.context(Fact))
+    base = task.session(0)
+    method.learn_base(base)
+    queries = task.queries()
+    unit = nn.functional.normalize
+    likeness = unit(queries.features) @ unit(method.virtual).T
+    expected = (likeness @ (unit(method.virtual) @ unit(method.prototypes).T)).softmax(dim=1)
+    assert torch.allclose(method.scores(queries), expected, atol=1e-6)
+
+
+def test_only_the_strongest_similarities_are_kept() -> None:
+    given = torch.tensor([[0.3, -0.2, 0.9], [0.1, 0.5, 0.4]])
+    assert strongest(given, 3) is given
+    assert strongest(given, 1).tolist() == [[0.0, 0.0, pytest.approx(0.9)], [0.0, 0.5, 0.0]]
+
+
+def test_both_keep_to_their_contracts() -> None:
+    check_method(Fact)
+    check_representation(FactRepresentation)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fscil_bench.methods.ft_cos import FtCos, FtCosParams, fine_tuned
+from fscil_bench.methods.ncm import NCM
+from fscil_bench.params import parse_params
+from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
+
+ROOT_HALF = 0.5**0.5
+
+
+def _method(**params: Any) -> FtCos:
+    return FtCos(parse_params("ft_cos", FtCosParams, params), ToyTask().context(FtCos))
+
+
+def _learnt(shot: int = 3, **params: Any) -> FtCos:
+    method, task = _method(**params), ToyTask(shot)
+    method.learn_base(task.session(0))
+    for number in range(1, SESSIONS + 1):
+        method.learn_session(task.session(number))
+    return method
+
+
+def _loss(method: FtCos, task: ToyTask, number: int) -> float:
+    """Return the cross-entropy of the last session's shots, of the classes seen by then."""
+    shots = task.session(number)
+    cosines = F.normalize(shots.features, dim=1) @ F.normalize(method.prototypes, dim=1).T
+    return float(F.cross_entropy(16 * cosines, shots.labels))
+
+
+@pytest.mark.parametrize(
+    "params", [{"space": "tukey", "steps": 3}, {"mean": "unit", "steps": 3}, {"steps": 0}]
+)
+def test_it_keeps_the_contract_with_every_option(params: dict[str, Any]) -> None:
+    check_method(FtCos, params)
+
+
+@pytest.mark.parametrize("space", ["raw", "tukey"])
+@pytest.mark.parametrize("mean", ["raw", "unit"])
+def test_without_steps_it_is_nearest_class_mean(space: str, mean: str) -> None:
+    options = {"space": space, "mean": mean}
+    task, method = ToyTask(), _learnt(steps=0, **options)
+    means = NCM(parse_params("ncm", NCM.Params, options), task.context(NCM))
+    means.learn_base(task.session(0))
+    for number in range(1, SESSIONS + 1):
+        means.learn_session(task.session(number))
+    assert torch.equal(method.scores(task.queries()), means.scores(task.queries()))
+    shots, queries = task.episode(0)
+    assert torch.equal(method.episode_scores(shots, queries), means.episode_scores(shots, queries))
+
+
+def test_old_scores_are_bit_identical_when_classes_are_added() -> None:
+    task, method = ToyTask(), _method()
+    method.learn_base(task.session(0))
+    before, rows = method.scores(task.queries()), method.prototypes.clone()
+    for number in range(1, SESSIONS + 1):
+        method.learn_session(task.session(number))
+    assert torch.equal(method.prototypes[:BASE], rows)
+    assert torch.equal(method.scores(task.queries())[:, :BASE], before)
+
+
+def test_the_first_step_by_hand() -> None:
+    # One shot (0, 1); the old row is (1, 0), the new one starts at (1, 1): cosines 0 and √½.
+    rows, rivals = torch.tensor([[1.0, 1.0]]), torch.tensor([[1.0, 0.0]])
+    params = FtCosParams(steps=1, lr=0.5, temperature=2.0)
+    found = fine_tuned(rows, rivals, torch.tensor([[0.0, 3.0]]), torch.tensor([1]), params)
+    share = float(torch.tensor([0.0, 2 * ROOT_HALF]).softmax(0)[0])  # 1 − p of the right class
+    # The gradient of cos at (1, 1) is ((0, 1) − cos·unit row) / ‖row‖ = (−½, ½) / √2.
+    move = 0.5 * 2 * share * 0.5 / 2**0.5
+    assert found[0].tolist() == pytest.approx([1 - move, 1 + move])
+    assert rows.tolist() == [[1.0, 1.0]]
+
+
+def test_later_steps_are_those_of_torch() -> None:
+    generator = torch.Generator().manual_seed(5)
+    rows, rivals, features = (torch.randn(n, 4, generator=generator) for n in (2, 3, 6))
+    labels = torch.tensor([3, 4, 3, 4, 3, 4])
+    found = fine_tuned(rows, rivals, features, labels, FtCosParams(steps=7, lr=0.3))
+    moving = rows.clone().requires_grad_()
+    optimiser = torch.optim.SGD([moving], 0.3, momentum=0.9, dampening=0.9, weight_decay=0)
+    for _ in range(7):
+        optimiser.zero_grad()
+        cosines = F.normalize(features, dim=1) @ F.normalize(torch.cat([rivals, moving]), dim=1).T
+        F.cross_entropy(16 * cosines, labels).backward()
+        optimiser.step()
+    assert not torch.allclose(found, rows, atol=0.05)
+    torch.testing.assert_close(found, moving.detach(), atol=1e-4, rtol=1e-4)
+
+
+def test_training_lowers_the_loss_that_it_trains() -> None:
+    task = ToyTask()
+    losses = [_loss(_learnt(steps=steps, lr=1.0), task, SESSIONS) for steps in (0, 5, 50)]
+    assert losses[0] > losses[1] > losses[2]
+
+
+def test_it_trains_where_gradients_are_switched_off() -> None:
+    with torch.no_grad():
+        quiet = _learnt()
+    assert torch.equal(quiet.prototypes, _learnt().prototypes)
+    assert not quiet.prototypes.requires_grad
+
+
+def test_an_episode_is_trained_without_the_base_classes() -> None:
+    task, method = ToyTask(), _learnt(lr=1.0)
+    shots, queries = task.episode(0)
+    kept = method.prototypes.clone()
+    scores = method.episode_scores(shots, queries)
+    method.prototypes = torch.rand_like(kept)
+    assert torch.equal(method.episode_scores(shots, queries), scores)
+    plain = _learnt(steps=0).episode_scores(shots, queries)
+    assert float((scores - plain).abs().max()) > 1e-3
+
+
+def test_it_stores_rows_alone() -> None:
+    assert _learnt().state_bytes() == 4 * (BASE + WAY * SESSIONS) * DIM

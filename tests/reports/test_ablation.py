@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fscil_bench.reports.ablation import Ablation
+
+LAST = {
+    "baseline": [(30, 3), (32, 3), (34, 3)],
+    "+ sampler": [(30, 2), (32, 2), (34, 2)],
+    "+ mapping": [(30, 6), (32, 7), (34, 8)],
+    "+ recurrent": [(30, 6), (32, 7), (34, 8)],
+}
+"""Right base and new images of 40 and 20 in the last session."""
+
+
+@pytest.fixture
+def written(claims: Any) -> None:
+    """Write a run for each row and seed."""
+    for name, last in LAST.items():
+        claims.write(claims.setup.ablation[name], last)
+
+
+def lines_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.usefixtures("written")
+def test_what_each_part_adds_is_said(study: Any) -> None:
+    sentences = [line for line in study(Ablation).text.splitlines() if line.startswith("- +")]
+
+    # One image of 60 is 1.67 points; 4, 5 and 6 images more are 8.33 on average.
+    assert sentences[0].startswith(
+        "- + sampler has a lower accuracy after the last session than baseline, by 1.67 "
+    )
+    assert sentences[1] == (
+        "- + mapping has a higher accuracy after the last session than + sampler, by 8.33 "
+        "[4.19, 12.47] points (n = 3 seeds)."
+    )
+    assert sentences[2].startswith("- + recurrent and + mapping have the same accuracy")
+    assert sentences[3].startswith("- + recurrent has a higher accuracy")
+
+
+@pytest.mark.usefixtures("written")
+def test_differences_are_paired_by_seed(study: Any, tmp_path: Path) -> None:
+    study(Ablation)
+
+    rows = {line["label"]: line for line in lines_of(tmp_path / "out/ablation-differences.csv")}
+    row = rows["+ mapping − + sampler"]
+    # The seeds' own spread, 2 base images each, is in neither.
+    assert float(row["session_2_mean"]) == pytest.approx(500 / 60)
+    assert float(row["session_2_half_width"]) == pytest.approx(4.1402, abs=1e-4)
+    assert float(row["last_Base_mean"]) == 0
+    assert float(row["last_New_mean"]) == pytest.approx(25.0)
+    assert (row["runs"], row["session_0_mean"]) == ("3", "0.0")
+
+
+@pytest.mark.usefixtures("written")
+def test_files_hold_what_is_shown(study: Any, tmp_path: Path) -> None:
+    output = study(Ablation, draw=True)
+
+    names = [
+        "ablation.md",
+        "ablation.tex",
+        "ablation.csv",
+        "ablation-differences.csv",
+        *(f"ablation-curves.{kind}" for kind in ("png", "pdf", "csv")),
+    ]
+    assert [file.name for file in output.files] == names
+    assert (tmp_path / "out/ablation.md").read_text("utf-8") == output.text
+    latex = (tmp_path / "out/ablation.tex").read_text("utf-8")
+    assert latex.isascii()
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 4
+    drawn = lines_of(tmp_path / "out/ablation-curves.csv")
+    assert {(line["panel"], line["label"]) for line in drawn} == {
+        *(("a", name) for name in LAST),
+        *(("b", name) for name in LAST if name != "baseline"),
+    }
+    last = next(
+        line
+        for line in drawn
+        if (line["panel"], line["label"], line["x"]) == ("b", "+ mapping", "6")
+    )
+    assert float(last["mean"]) == pytest.approx(400 / 60), "4 images above the baseline"
+    assert (output.missing, output.warnings) == ((), ())
+
+
+def test_what_is_missing_is_named_and_the_rest_is_shown(claims: Any, study: Any) -> None:
+    claims.write(claims.setup.ablation["+ mapping"], LAST["+ mapping"])
+
+    output = study(Ablation)
+
+    assert "| + mapping | 3 | 90.00" in output.text
+    assert "+ mapping and + sampler cannot be compared" in output.text
+    assert (
+        "fscil-bench run --method ldc --protocol toy --set sampler=none --seeds 0-2"
+        in output.missing
+    )
+    assert "`fscil-bench report ablation --protocol toy --seeds 0-2 --run-missing`" in output.text

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fscil_bench.params import parse_params
+from fscil_bench.registry import Registry
+from fscil_bench.report import Selection
+from fscil_bench.reports.scalability import Scalability
+
+RIGHT = {"ldc": (36, 4), "full": (28, 2), "low_rank": (36, 4)}
+"""Of 40 base and 20 new images in the last session; 34 + 6 of 50 before it, 36 of 40 at first."""
+
+
+@pytest.fixture
+def written(claims: Any) -> None:
+    """Write three seeds of LDC and of Free-Lunch with both ways of spending its bytes."""
+    setup = claims.setup
+    variants = {"ldc": setup.ldc(), **{mode: setup.budgeted(mode) for mode in list(RIGHT)[1:]}}
+    for name, right in RIGHT.items():
+        claims.write(variants[name], [right] * 3)
+
+
+def lines_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.usefixtures("written")
+def test_drops_and_slopes(study: Any, tmp_path: Path) -> None:
+    text = study(Scalability).text
+
+    # Drops 0, 10, 40 and 0, 10, 23.33 at 4, 5 and 6 classes: slopes 20 and 11.67 a class.
+    assert (
+        "- free_lunch, full has a higher slope of the accuracy drop than ldc, by 83.33 "
+        "[83.33, 83.33] points for 10 classes (n = 3 pairs of runs)."
+    ) in text
+    assert "- free_lunch, low_rank and ldc have the same slope of the accuracy drop" in text
+    rows = {line["label"]: line for line in lines_of(tmp_path / "out/scalability.csv")}
+    assert float(rows["free_lunch, full"]["drop_6_mean"]) == pytest.approx(40)
+    assert float(rows["ldc"]["slope_mean"]) == pytest.approx(10 * (90 - 200 / 3) / 2)
+    (full, low) = lines_of(tmp_path / "out/scalability-differences.csv")
+    assert float(full["drop_6_mean"]) == pytest.approx(1000 / 60)
+    assert float(low["drop_6_mean"]) == 0
+    assert "16,384 bytes for covariances in every row" in text
+
+
+@pytest.mark.usefixtures("written")
+def test_every_run_is_in_the_violins(study: Any, tmp_path: Path) -> None:
+    study(Scalability)
+
+    lines = [line for line in lines_of(tmp_path / "out/drop-violins.csv") if line["kind"] == "run"]
+    lost = [x for x in lines if (x["panel"], x["label"], x["classes_seen"]) == ("a", "ldc", "5")]
+    assert [float(line["value"]) for line in lost] == pytest.approx([10.0] * 3)
+    more = [x for x in lines if (x["panel"], x["classes_seen"]) == ("b", "6")]
+    assert {line["label"] for line in more} == {"free_lunch, full", "free_lunch, low_rank"}
+    assert sorted({round(float(line["value"]), 2) for line in more}) == [0, 16.67]
+
+
+def test_class_orders_are_runs_of_their_own(claims: Any, study: Any, tmp_path: Path) -> None:
+    shuffled = {"class_order": "seed:1"}
+    for make in (claims.setup.ldc, lambda **own: claims.setup.budgeted("full", **own)):
+        claims.write(make(), [(30, 4)] * 3)
+        variant = make(overrides=shuffled)
+        for seed in range(3):
+            schema = claims.registry.get("method", variant.method).value.Params
+            spec = claims.factory.spec(
+                variant.method,
+                seed,
+                claims.setup.protocol.override(**shuffled),
+                {"class_order": "seed:1"},
+                params={**vars(schema()), **variant.params},
+                split="seeded",
+            )
+            claims.factory.write(spec, [(36, 0), (34, 6), (34, 4)])
+
+    text = study(Scalability, {"orders": 2}).text
+
+    rows = {line["label"]: line for line in lines_of(tmp_path / "out/scalability.csv")}
+    assert rows["ldc"]["runs"] == "6"
+    assert float(rows["ldc"]["last_mean"]) == pytest.approx(100 * (34 + 38) / 120)
+    assert "they differ in class_order (dataset / seed:1)" in text
+    assert "n = 6 pairs of runs" in text
+
+
+def test_the_orders_it_wants(claims_registry: Registry) -> None:
+    made = Scalability(parse_params("report", Scalability.Params, {"orders": 3}))
+
+    wanted = made.requests(Selection("toy", seeds=(0,)), claims_registry)
+
+    ldc = [dict(w.request.overrides) for w in wanted if w.request.method == "ldc"]
+    assert ldc == [{}, {"class_order": "seed:1"}, {"class_order": "seed:2"}]
+    assert {w.request.params.get("budget_mode") for w in wanted} == {None, "full", "low_rank"}

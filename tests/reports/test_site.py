@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from fscil_bench.errors import FscilError, StoreError
+from fscil_bench.evaluation import Evaluation
+from fscil_bench.params import NoParams
+from fscil_bench.protocol import Protocol
+from fscil_bench.registry import Registry, load_registry
+from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.reports._published import published_rows
+from fscil_bench.reports._site_entries import COLUMNS, best_first, measured_entries
+from fscil_bench.reports._site_runs import flat
+from fscil_bench.reports.site import Site
+from fscil_bench.store import Store, StoredRun
+
+SCRIPT = "<script>alert(1)</script>"
+CIFAR = [(480 - 10 * t, 20 * t) for t in range(9)]
+
+
+@pytest.fixture
+def make(store: Store, tmp_path: Path, registry: Registry) -> Any:
+    """Return a function that builds the site of all stored runs, or of those given."""
+
+    def build(runs: list[StoredRun] | None = None, **asked: Any) -> ReportOutput:
+        given = ReportInput(
+            selection=Selection(**asked),
+            runs=store.runs()[0] if runs is None else runs,
+            folder=tmp_path / "site",
+            registry=registry,
+            evaluation=Evaluation(store, registry),
+        )
+        return Site(NoParams()).build(given)
+
+    return build
+
+
+@pytest.fixture
+def cifar(registry: Registry) -> Protocol:
+    """Return CIFAR100's protocol, which is registered then."""
+    registry.add(load_registry().get("protocol", "cifar100"))
+    protocol: Protocol = registry.protocol("cifar100")[0]
+    return protocol
+
+
+class Page(HTMLParser):
+    """What a page's elements say: tags with attributes, and the text of scripts."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.texts: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        in_script = self.tags and self.lasttag == "script" and self.cdata_elem == "script"
+        (self.scripts if in_script else self.texts).append(data)
+
+    def all(self, tag: str, **wanted: str) -> list[dict[str, str | None]]:
+        """Return the attributes of all elements of a tag that have the wanted ones."""
+        own = [attributes for name, attributes in self.tags if name == tag]
+        return [each for each in own if wanted.items() <= each.items()]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def addresses(page: Page) -> Iterator[str]:
+    for _, attributes in page.tags:
+        for name in ("href", "src"):
+            value = attributes.get(name)
+            if value is not None and value != "data:,":
+                yield value
+
+
+def lines_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_address_is_relative_and_there(
+    factory: Any, make: Any, cifar: Protocol, store: Store
+) -> None:
+    factory.write(factory.spec("ncm"))
+    factory.write(factory.spec("ncm", protocol=cifar), CIFAR)
+    folder = store.report_folder("main-table", "toy")
+    folder.mkdir(parents=True)
+    (folder / "odd # name.png").write_bytes(b"picture")
+    first = make().files[0]
+
+    pages = sorted(first.parent.rglob("*.html"))
+    # Leaderboard, reports and runs; two rows, two runs; the published.
+    assert len(pages) == 3 + 2 + 2 + len(published_rows(cifar))
+    for path in pages:
+        page = Page(path)
+        for address in addresses(page):
+            target, _, anchor = address.partition("#")
+            assert not re.match(r"^[a-z]+:|^//", target), address
+            found = (path.parent / unquote(target)) if target else path
+            assert found.is_file(), f"{path}: {address}"
+            if anchor and found.suffix == ".html":
+                assert [a for _, a in Page(found).tags if a.get("id") == anchor], address
+
+
+def test_only_the_leaderboard_loads_the_plotting_library(factory: Any, make: Any) -> None:
+    factory.write(factory.spec("ncm"))
+    folder = make().files[0].parent
+
+    assert [path.name for path in folder.rglob("plotly*")] == ["plotly.min.js"]
+    loading = [p.name for p in folder.rglob("*.html") if "plotly" in p.read_text(encoding="utf-8")]
+    assert loading == ["index.html"]
+    run = next((folder / "runs").iterdir())
+    assert run.stat().st_size < 20_000
+
+
+def test_a_row_by_hand(factory: Any, make: Any) -> None:
+    for seed, last in enumerate([(30, 10), (30, 16)]):  # of 60 images: 66.67 % and 76.67 %
+        factory.write(factory.spec("ncm", seed), [(36, 0), (34, 6), last])
+    output = make()
+    page = Page(output.files[0])
+    (line,) = lines_of(output.files[1])
+
+    assert "2 runs in 1 rows" in output.text
+    (row,) = page.all("tr", **{"class": "measured"})
+    assert (row["data-protocol"], row["data-split"], row["data-views"]) == (
+        *("toy", "seeded", "plain"),
+    )
+    # Half-width: t(1, 97.5 %) · s / √2 = 12.7062 · 5 = 63.53 for values 10 apart.
+    assert "71.67 ± 63.53" in page.text
+    assert float(line["last_mean"]) == pytest.approx(215 / 3)
+    assert float(line["first_mean"]) == pytest.approx(90.0)
+    assert float(line["performance_drop_mean"]) == pytest.approx(90 - 215 / 3)
+    assert (line["kind"], line["runs"], line["method"]) == ("measured", "2", "ncm")
+
+
+def test_curves_carry_the_points_that_are_drawn(factory: Any, make: Any) -> None:
+    factory.write(factory.spec("ncm"))
+    page = Page(make().files[0])
+    (curve,) = json.loads("".join(page.scripts))
+
+    assert curve["session"] == [0, 1, 2]
+    assert curve["seen"] == [4, 5, 6]
+    assert curve["mean"] == pytest.approx([90, 80, 200 / 3])
+    assert curve["half"] == [None, None, None]  # of one run there is no interval
+
+
+def test_sessions_and_runs_as_csv(factory: Any, make: Any) -> None:
+    factory.write(factory.spec("ncm", 3))
+    output = make()
+    sessions, runs = (
+        lines_of(next(p for p in output.files if p.name == name))
+        for name in ("sessions.csv", "runs.csv")
+    )
+
+    assert [line["session"] for line in sessions] == ["0", "1", "2"]
+    assert [float(line["new"]) for line in sessions[1:]] == [0.6, 0.5]
+    assert sessions[0]["new"] == ""  # nothing to count
+    assert [line["state_bytes"] for line in sessions] == ["2048", "4096", "6144"]
+    assert (runs[0]["seed"], runs[0]["method"]) == ("3", "ncm")
+    assert json.loads(runs[0]["accuracies"]) == pytest.approx([0.9, 0.8, 2 / 3])
+
+
+def test_published_rows_stand_apart(factory: Any, make: Any, cifar: Protocol) -> None:
+    run = factory.write(factory.spec("ncm", protocol=cifar), CIFAR)
+    output = make(protocol="cifar100")
+    page = Page(output.files[0])
+    lines = lines_of(output.files[1])
+
+    published = page.all("tr", **{"class": "published", "data-kind": "published"})
+    assert len(published) == len(published_rows(cifar))
+    assert len(page.all("tr", **{"class": "measured"})) == 1
+    measured = [line for line in lines if line["kind"] == "measured"]
+    assert [float(line["last_mean"]) for line in measured] == [100 * run.accuracies[-1]]
+    fact = next(line for line in lines if line["method"] == "FACT")
+    assert (fact["kind"], fact["last_mean"], fact["runs"]) == ("published", "52.1", "")
+    assert fact["last_half_width"] == ""
+
+
+def test_published_rows_need_their_protocol(factory: Any, make: Any, cifar: Protocol) -> None:
+    factory.write(factory.spec("ncm"))
+
+    assert len(lines_of(make(protocol="toy").files[1])) == 1
+    # Registered and printed under its own name, so that it is shown although nothing was run.
+    assert len(lines_of(make().files[1])) == 1 + len(published_rows(cifar))
+
+
+def test_names_are_shown_as_they_are(factory: Any, make: Any) -> None:
+    odd = [*(f"class {c}" for c in range(5)), "\"quoted' </p><img src=x onerror=alert(2)>"]
+    spec = factory.spec(SCRIPT, params={"text": "</script><b>"})
+    run = factory.write(spec, class_names=tuple(odd), notes={"<i>note": "<u>"}, flags=("<s>",))
+    folder = make([run]).files[0].parent
+
+    for path in folder.rglob("*.html"):
+        page = Page(path)
+        text = path.read_text(encoding="utf-8")
+        assert "alert(1)</script>" not in text
+        assert not [tag for tag, _ in page.tags if tag in ("b", "i", "u", "s", "img")], path
+        assert not [a for _, a in page.tags if "onerror" in a]
+    index = Page(folder / "index.html")
+    assert json.loads("".join(index.scripts))[0]["name"].startswith(SCRIPT)
+    assert SCRIPT in index.text
+    row = Page(folder / "rows" / f"{run.spec.row}.html")
+    assert odd[-1] in row.text
+
+
+def test_a_run_page_tells_how_it_was_made(factory: Any, make: Any) -> None:
+    run = factory.write(
+        factory.spec("ncm", 7),
+        environment={"python": "3.11.1", "packages": {"torch": "2.9"}},
+        notes={"repaired": 3},
+        representation_log={"losses": [4.0, *[2.0] * 8, 0.5]},
+    )
+    folder = make().files[0].parent
+    text = Page(folder / "runs" / f"{run.key}.html").text
+
+    for part in (
+        "fscil-bench run --method ncm",
+        "--seeds 7",
+        "packages.torch 2.9",
+        "repaired 3",
+        "protocol.recipe.epochs 100",
+        "losses 4, 2, 2, … 0.5 (10 values)",
+        "training images a class 500",
+    ):
+        assert part in text
+
+
+def test_a_run_that_its_row_leaves_out_says_so(factory: Any, make: Any) -> None:
+    old = factory.write(factory.spec("ncm", code="m0"), created="2023-01-01T00:00:00+00:00")
+    new = factory.write(factory.spec("ncm"))
+    folder = make().files[0].parent
+
+    assert "not averaged in its row" in Page(folder / "runs" / f"{old.key}.html").text
+    assert "averaged in its row" in Page(folder / "runs" / f"{new.key}.html").text
+    assert "not averaged" not in Page(folder / "runs" / f"{new.key}.html").text
+
+
+def test_details_begin_with_what_tells_rows_apart(factory: Any, registry: Registry) -> None:
+    runs = [
+        factory.write(factory.spec("ldc", params={"steps": s, "widths": [w], "text": "a, b"}))
+        for s, w in ((1, 9), (2, 9), (3, 9), (3, 5))
+    ]
+    details = [entry.detail for entry in measured_entries(runs, registry)]
+
+    assert details == [
+        "(steps=1, widths=[9])",
+        "(steps=2, widths=[9])",
+        "(steps=3, widths=[9])",
+        "(widths=[5], steps=3)",
+    ]
+
+
+def test_best_first_and_unknown_last(factory: Any, registry: Registry) -> None:
+    worse = factory.write(factory.spec("ncm"))
+    better = factory.write(factory.spec("ldc"), [(36, 0), (34, 6), (30, 15)])
+    low, high = measured_entries([worse, better], registry)
+    unknown = type(low)(**{**vars(low), "method": "unknown", "cells": {}})
+
+    assert [e.method for e in best_first([unknown, low, high])] == ["ldc", "ncm", "unknown"]
+    assert unknown.cell(COLUMNS[0]).count == 0
+
+
+def test_reports_are_shown_with_their_files(factory: Any, make: Any, store: Store) -> None:
+    factory.write(factory.spec("ncm"))
+    for report, protocol in (("main-table", "toy"), ("other", "elsewhere"), ("site", "toy")):
+        folder = store.report_folder(report, protocol) / "rows=1"
+        folder.mkdir(parents=True)
+        for name in ("curve.png", "curve.pdf", "curve.csv", "table.tex", "unknown.exe"):
+            (folder / name).write_text(name)
+        (folder / "table.md").write_text(
+            f"# Head\n\n| a |\n|---|\n| {SCRIPT} |\n\n![x](http://example.org/x.png)\n"
+        )
+    folder = make(protocol="toy").files[0].parent
+    page = Page(folder / "reports.html")
+
+    (picture,) = page.all("img")
+    assert picture["src"] == "reports/toy/main-table/rows%3D1/curve.png"
+    assert picture["alt"] and picture["alt"].startswith("curve: ")
+    assert (folder / "reports/toy/main-table/rows=1/curve.png").read_text() == "curve.png"
+    names = {path.name for path in (folder / "reports").rglob("*") if path.is_file()}
+    assert names == {"curve.png", "curve.pdf", "curve.csv", "table.tex", "table.md"}
+    assert SCRIPT in page.text
+    assert not page.all("script")
+    assert len(page.all("h4")) == 1
+
+
+def test_damaged_runs_are_named_and_left_out(factory: Any, make: Any) -> None:
+    factory.write(factory.spec("ncm"))
+    damaged = factory.write(factory.spec("ldc"))
+    (damaged.folder / "predictions.npz").write_bytes(b"nonsense")
+    output = make()
+
+    assert len(output.warnings) == 1
+    assert damaged.key in output.warnings[0]
+    assert "1 runs could not be read" in Page(output.files[0]).text
+    assert [line["method"] for line in lines_of(output.files[1])] == ["ncm"]
+
+
+def test_nothing_to_show(factory: Any, make: Any) -> None:
+    with pytest.raises(FscilError, match="fscil-bench run --method ldc --protocol toy --seeds 0"):
+        make()
+    run = factory.write(factory.spec("ncm"))
+    with pytest.raises(FscilError, match="protocols with runs: toy"):
+        make(methods=("ldc",))
+    (run.folder / "predictions.npz").unlink()
+    with pytest.raises(StoreError, match="no run can be read"):
+        make()
+
+
+def test_a_selection_has_a_folder_of_its_own(factory: Any, make: Any) -> None:
+    factory.write(factory.spec("ncm"))
+    factory.write(factory.spec("ldc"))
+    everything, one = make().files[0], make(methods=("ncm",)).files[0]
+
+    assert one.parent == everything.parent / "method=ncm"
+    assert len(Page(everything).all("tr", **{"class": "measured"})) == 2
+    assert len(Page(one).all("tr", **{"class": "measured"})) == 1
+
+
+def test_nested_values_are_flat_and_short() -> None:
+    values = {"a": {"b": 1.23456789, "c": None}, "d": [1, 2], "e": {}, "f": list(range(9))}
+
+    assert list(flat(values)) == [
+        ("a.b", "1.23457"),
+        ("a.c", "none"),
+        ("d", "1, 2"),
+        ("e", "none"),
+        ("f", "0, 1, 2, … 8 (9 values)"),
+    ]

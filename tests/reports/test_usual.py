@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fscil_bench.protocol import Protocol
+from fscil_bench.registry import Registry
+from fscil_bench.reports._rows import group_rows
+from fscil_bench.reports._usual import (
+    same_shape,
+    usual_params,
+    usual_representation,
+    usual_run,
+)
+
+DEFAULTS = {"steps": 8, "widths": [64, 32]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "usual"),
+    [
+        ({}, True),
+        ({"params": DEFAULTS | {"steps": 3}}, False),
+        ({"params": {"steps": 8}}, False),
+        ({"split": "outlier:0.2"}, False),
+        ({"views": "flip"}, False),
+        ({"representation": {"name": "fact", "params": {"virtual": 3}}}, False),
+        ({"representation": {"name": "fact", "params": {"virtual": 20}}}, True),
+        ({"method": "unknown", "params": {"a": 1}}, True),
+    ],
+)
+def test_the_usual_run(
+    factory: Any, registry: Registry, changes: dict[str, Any], usual: bool
+) -> None:
+    spec = factory.spec(**({"method": "ldc", "params": DEFAULTS} | changes))
+    (row,) = group_rows([factory.write(spec)], registry)
+
+    assert usual_run(row, registry) is usual
+
+
+def test_other_epochs_are_not_usual_but_of_the_same_shape(
+    factory: Any, registry: Registry, toy_protocol: Protocol
+) -> None:
+    longer = factory.spec("ncm", protocol=toy_protocol.override(epochs=5))
+    wider = factory.spec("ncm", protocol=toy_protocol.override(way=2))
+
+    assert not usual_run(group_rows([factory.write(longer)], registry)[0], registry)
+    assert same_shape(longer, registry)
+    assert not same_shape(wider, registry)
+
+
+def test_what_a_paper_states_for_the_protocol_is_usual(factory: Any, registry: Registry) -> None:
+    ldc = registry.get("method", "ldc").value
+    ldc.published = {"toy": {"steps": 3}}
+    try:
+        for steps, usual in ((3, True), (8, True), (4, False)):
+            spec = factory.spec("ldc", params=DEFAULTS | {"steps": steps})
+            assert usual_params(spec, registry) is usual
+    finally:
+        del ldc.published
+
+
+def test_a_representation_s_parameters(factory: Any, registry: Registry) -> None:
+    for virtual, usual in ((20, True), (3, False)):
+        brought = {"name": "fact", "params": {"virtual": virtual}}
+        assert usual_representation(factory.spec(representation=brought), registry) is usual
