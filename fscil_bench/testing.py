@@ -21,6 +21,8 @@ from fscil_bench.protocol import LabelledSamples, Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
 from fscil_bench.seeding import Randomness
 
+Tensors = Mapping[str, torch.Tensor]
+
 DIM = 16
 BASE, WAY, SESSIONS = 6, 2, 2
 EPISODE_WAY = 3
@@ -160,18 +162,20 @@ def check_method(method: type[Method], params: Mapping[str, Any] | None = None) 
         AssertionError: it does not; the message says what.
     """
     values = parse_params(f"method {method.name!r}", method.Params, params or {})
+    with _global_state_kept(method.name):
+        tensors = _pretrained(method, values)
     for shot in (3, 1):
         task = ToyTask(shot, needs=method.needs)
         with _global_state_kept(method.name):
-            scores = _learn_all(task, method, values)
-            again = _learn_all(task, method, values)
+            scores = _learn_all(task, method, values, tensors)
+            again = _learn_all(task, method, values, tensors)
         for number, (first, second) in enumerate(zip(scores, again, strict=True)):
             assert torch.equal(first, second), f"{method.name}: two runs differ, session {number}"
-        _check_round_trip(task, method, values, scores)
-        _check_queries(task, method, values)
+        _check_round_trip(task, method, values, tensors, scores)
+        _check_queries(task, method, values, tensors)
         if method.learns_episodes():
             with _global_state_kept(method.name):
-                _check_episodes(task, method, values)
+                _check_episodes(task, method, values, tensors)
 
 
 def check_representation(
@@ -210,11 +214,28 @@ def check_representation(
     assert brought == tuple(sorted(representation.extras)), f"{name}: extras are {brought}"
 
 
-def start(task: ToyTask, method: type[Method], params: Any) -> Method:
-    """Return a method that has its pretraining but no session yet."""
+def _pretrained(method: type[Method], params: Any) -> Tensors:
+    """Return what a method learns from base data alone, having checked that it does so twice."""
+    if not method.has_pretraining():
+        return {}
+    first, second = (
+        method(params, task.context(method)).pretrain(task.session(0), lambda _: None)
+        for task in (ToyTask(needs=method.needs), ToyTask(needs=method.needs))
+    )
+    assert set(first) == set(second), f"{method.name}: two pretrainings differ in their names"
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), f"{method.name}: two pretrainings differ, {name}"
+    return first
+
+
+def start(
+    task: ToyTask, method: type[Method], params: Any, pretrained: Tensors | None = None
+) -> Method:
+    """Return a method that has its pretraining (made here if not given) but no session yet."""
     made = method(params, task.context(method))
     if method.has_pretraining():
-        made.load_pretrained(made.pretrain(task.session(0), lambda _: None))
+        found = pretrained or made.pretrain(task.session(0), lambda _: None)
+        made.load_pretrained({name: tensor.clone() for name, tensor in found.items()})
     return made
 
 
@@ -230,8 +251,10 @@ def learn(method: Method, session: Session) -> None:
         tensor.zero_()
 
 
-def _learn_all(task: ToyTask, method: type[Method], params: Any) -> list[torch.Tensor]:
-    made = start(task, method, params)
+def _learn_all(
+    task: ToyTask, method: type[Method], params: Any, pretrained: Tensors
+) -> list[torch.Tensor]:
+    made = start(task, method, params, pretrained)
     scores = []
     for number in range(SESSIONS + 1):
         session = task.session(number)
@@ -248,9 +271,13 @@ def _learn_all(task: ToyTask, method: type[Method], params: Any) -> list[torch.T
 
 
 def _check_round_trip(
-    task: ToyTask, method: type[Method], params: Any, scores: list[torch.Tensor]
+    task: ToyTask,
+    method: type[Method],
+    params: Any,
+    pretrained: Tensors,
+    scores: list[torch.Tensor],
 ) -> None:
-    made = start(task, method, params)
+    made = start(task, method, params, pretrained)
     for number in range(SESSIONS + 1):
         learn(made, task.session(number))
         state = {name: tensor.detach().contiguous() for name, tensor in made.state_dict().items()}
@@ -274,8 +301,8 @@ def _check_round_trip(
         )
 
 
-def _check_queries(task: ToyTask, method: type[Method], params: Any) -> None:
-    made = start(task, method, params)
+def _check_queries(task: ToyTask, method: type[Method], params: Any, pretrained: Tensors) -> None:
+    made = start(task, method, params, pretrained)
     learn(made, task.session(0))
     queries = task.queries()
     whole = made.scores(queries).detach()
@@ -291,8 +318,8 @@ def _check_queries(task: ToyTask, method: type[Method], params: Any) -> None:
     )
 
 
-def _check_episodes(task: ToyTask, method: type[Method], params: Any) -> None:
-    made = start(task, method, params)
+def _check_episodes(task: ToyTask, method: type[Method], params: Any, pretrained: Tensors) -> None:
+    made = start(task, method, params, pretrained)
     learn(made, task.session(0))
     state = {name: tensor.clone() for name, tensor in made.state_dict().items()}
     found = []

@@ -25,7 +25,7 @@ def simplex_etf(classes: int, dim: int, generator: torch.Generator) -> torch.Ten
     draws = torch.randn(dim, classes, generator=generator, dtype=torch.float64)
     columns, _ = torch.linalg.qr(draws)
     centred = columns - columns.mean(dim=1, keepdim=True)
-    rows = math.sqrt(classes / (classes - 1)) * centred.T
+    rows: torch.Tensor = math.sqrt(classes / (classes - 1)) * centred.T
     return rows.float().contiguous()
 
 

@@ -33,6 +33,9 @@ ARTIFACT_SAMPLES = 100
 STOPPED = "emd_plans_not_optimal"
 """Name of the count of transport plans that the unit's training used short of the optimum."""
 
+UNIT_LOSS = "unit_loss"
+"""Name of the unit's training curve, kept with its parameters."""
+
 
 class Ldc(Method):
     """Learnable distribution calibration (LDC), a reconstruction.
@@ -136,6 +139,7 @@ class Ldc(Method):
         self._stopped = 0
         self._centres: torch.Tensor | None = None
         self._losses: list[float] = []
+        self._unit_losses = torch.empty(0)
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
         """Train the calibration unit on base classes; return its parameters, on the CPU.
@@ -146,7 +150,7 @@ class Ldc(Method):
                 there are none of.
         """
         self.params.check(self.context.feature_dim)
-        unit, convergence = self._new_unit(), Convergence()
+        unit, convergence, losses = self._new_unit(), Convergence(), torch.empty(0)
         features, owners = self._labelled(base)
         source, labels = self._statistics_source(base)
         sizes = {c: int((labels == c).sum()) for c in base.class_ids}
@@ -160,13 +164,16 @@ class Ldc(Method):
             factors = self._noise_factors(covariances, unit, means)
             classes = BaseClasses(means, class_counts(owners, usable), real, factors)
             generator = self._generator_base()
-            train_unit(unit, self.params.unit_training(), classes, generator, progress, convergence)
+            training = self.params.unit_training()
+            losses = train_unit(unit, training, classes, generator, progress, convergence)
         tensors = {name: value.detach().cpu() for name, value in unit.state_dict().items()}
-        return tensors | ({STOPPED: torch.tensor([convergence.stopped])} if tensors else {})
+        told = {STOPPED: torch.tensor([convergence.stopped]), UNIT_LOSS: losses}
+        return tensors | (told if tensors else {})
 
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take the unit's parameters from `pretrain`."""
         own = dict(tensors)
+        self._unit_losses = own.pop(UNIT_LOSS, torch.empty(0))
         self._stopped = int(own.pop(STOPPED, torch.zeros(1)))
         self.unit.load_state_dict(own)
 
@@ -283,7 +290,9 @@ class Ldc(Method):
 
         `generated_step0` … `generated_stepR` are float32 (classes seen, 100, D) in the method's
         feature space; `feature_power` is the power that takes real features there.
-        `classifier_loss` (epochs,) is the mean training loss of the session's epochs.
+        `classifier_loss` (epochs,) is the mean training loss of the session's epochs; the base
+        session has `unit_loss` (unit_steps,), the matching loss of each step of the unit's
+        training, summed over the recurrent steps 0 … R.
         """
         import numpy as np
 
@@ -291,6 +300,8 @@ class Ldc(Method):
         arrays = {"feature_power": np.array(power)}
         if self._losses:
             arrays["classifier_loss"] = np.array(self._losses, dtype=np.float32)
+        elif len(self._unit_losses):
+            arrays["unit_loss"] = self._unit_losses.numpy()
         if self._centres is not None and self.params.sampler != "none":
             sampler = self._sampler(self._centres, self.counts, 0, self._centres)
             generator = self._generator("artifacts", len(self._centres))

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._embedding import Embedding, Points
-from ._figures import new_figure
+from ._figures import MARKERS, new_figure
 from ._panels import PAGE_WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _HUES = (0, 1, 2, 3, 4, 9, 5, 7)
 """Of seaborn's colour-blind-safe palette, those that are dark enough on white."""
 _COLUMNS = 2
@@ -73,7 +72,7 @@ def _looks(classes: Sequence[int]) -> dict[int, tuple[Any, str]]:
 
     palette = seaborn.color_palette("colorblind")
     return {
-        class_id: (palette[_HUES[place % len(_HUES)]], _MARKERS[place % len(_MARKERS)])
+        class_id: (palette[_HUES[place % len(_HUES)]], MARKERS[place % len(MARKERS)])
         for place, class_id in enumerate(classes)
     }
 

@@ -50,8 +50,8 @@ STYLE: dict[str, Any] = {
 """Readable at the printed size; text in the PDF stays text."""
 
 # Nine markers and four dashes share no factor: a grayscale print tells 36 lines apart.
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-_DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+DASHES = ("-", "--", "-.", ":")
 _LEGEND_CHARACTERS = 48
 _TICKS = 11
 _GREY = "0.7"
@@ -169,7 +169,7 @@ def _draw_behind(axes: Axes, curves: Sequence[Curve]) -> None:
         return
     for index, curve in enumerate(curves):
         means = [interval.mean for interval in curve.intervals]
-        dash = _DASHES[index % len(_DASHES)]
+        dash = DASHES[index % len(DASHES)]
         axes.plot(curve.positions, means, color=_GREY, linewidth=0.6, linestyle=dash, zorder=1)
     low, high = axes.get_ylim()
     ends = [curve.intervals[-1].mean for curve in curves]
@@ -198,8 +198,8 @@ def _draw(axes: Axes, curve: Curve, index: int) -> Artist:
         curve.positions,
         means,
         color=color,
-        marker=_MARKERS[index % len(_MARKERS)],
-        linestyle=_DASHES[index % len(_DASHES)],
+        marker=MARKERS[index % len(MARKERS)],
+        linestyle=DASHES[index % len(DASHES)],
         markerfacecolor="white",
     )
     low = [i.mean - i.half_width for i in curve.intervals]

@@ -11,11 +11,11 @@ from fscil_bench.metrics import Interval
 from fscil_bench.registry import Registry
 from fscil_bench.spec import RunSpec
 
-from ._claims_accuracy import last_accuracy
 from ._comparison import terms
 from ._labels import row_labels
 from ._paired import high, low, paired_interval
 from ._rows import Row
+from ._run_values import last_accuracy
 
 ORDER = "class_order"
 OTHER_ORDERS = ("seed:1", "seed:2")

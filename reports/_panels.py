@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fscil_bench.metrics import Interval
 
-from ._figures import COLUMN_WIDTH, Curve, new_figure
+from ._figures import COLUMN_WIDTH, DASHES, MARKERS, Curve, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -24,9 +24,6 @@ PANEL_HEIGHT = 2.1
 LEGEND_LINE = 0.17
 DODGE = 0.12
 """By how much of the distance between two positions bars of neighbouring curves stand apart."""
-
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-_DASHES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,8 @@ def look(index: int) -> dict[str, Any]:
     palette = seaborn.color_palette("colorblind")
     return {
         "color": palette[index % len(palette)],
-        "marker": _MARKERS[index % len(_MARKERS)],
-        "linestyle": _DASHES[index % len(_DASHES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": DASHES[index % len(DASHES)],
     }
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import fscil_bench
 from fscil_bench.store import StoredRun
 
-from ._site_entries import COLUMNS, MEASURED, PUBLISHED, Entry
+from ._site_entries import COLUMNS, MEASURED, PUBLISHED, Entry, Point
+from ._site_pages import counted
 from ._site_shelf import Shelf
 from .main_table import FORMULAS
 
@@ -60,15 +61,7 @@ class Content:
     def curves(self) -> list[Mapping[str, Any]]:
         """Return the points of each entry, as the page's script draws them."""
         return [
-            {
-                "name": entry.name,
-                "kind": entry.kind,
-                "session": [p.session for p in entry.points],
-                "seen": [p.classes_seen for p in entry.points],
-                "mean": [p.accuracy.mean for p in entry.points],
-                # JSON has no NaN.
-                "half": [_known(p.accuracy.half_width) for p in entry.points],
-            }
+            {"name": entry.name, "kind": entry.kind, **_coordinates(entry.points)}
             for entry in self.entries
         ]
 
@@ -76,11 +69,32 @@ class Content:
         """Say in Markdown what was made of what."""
         figures = sum(len(shelf.figures) for shelf in self.shelves)
         return (
-            f"A site of {len(self.runs)} runs in {len(self.of_kind(MEASURED))} rows, "
-            f"{len(self.of_kind(PUBLISHED))} published rows and {figures} figures of "
-            f"{len(self.shelves)} reports. Open {first} in a browser."
+            f"A site of {counted(len(self.runs), 'run')} in "
+            f"{counted(len(self.of_kind(MEASURED)), 'row')}, "
+            f"{counted(len(self.of_kind(PUBLISHED)), 'published row')} and "
+            f"{counted(figures, 'figure')} of {counted(len(self.shelves), 'report')}. "
+            f"Open {first} in a browser."
         )
 
 
+def _coordinates(points: Sequence[Point]) -> dict[str, list[float | None]]:
+    """Return coordinates as lists; None stands where a session is not known, and breaks the line.
+
+    A line from the first session to the last would claim those between.
+    """
+    found: dict[str, list[float | None]] = {"session": [], "seen": [], "mean": [], "half": []}
+    expected = points[0].session
+    for point in points:
+        mean, half = point.accuracy.mean, _known(point.accuracy.half_width)
+        known = (point.session, point.classes_seen, mean, half)
+        gap = [(None, None, None, None)] if point.session != expected else []
+        for values in (*gap, known):
+            for each, value in zip(found.values(), values, strict=True):
+                each.append(value)
+        expected = point.session + 1
+    return found
+
+
 def _known(value: float) -> float | None:
+    """Return a number as JSON can say it, which has no NaN."""
     return None if math.isnan(value) else value

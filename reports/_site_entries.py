@@ -22,7 +22,7 @@ from ._tables import Column
 
 MEASURED, PUBLISHED = "measured", "published"
 COLUMNS = (
-    Column("first", "A₀"),
+    Column("first", "A_0"),
     Column("last", "A_T"),
     Column("average", "Avg"),
     Column("performance_drop", "PD", best="lowest"),

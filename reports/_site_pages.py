@@ -72,8 +72,19 @@ def write_assets(folder: Path) -> None:
     write_text(folder / "plotly.min.js", get_plotlyjs())
 
 
+def counted(count: int, word: str) -> str:
+    """Return a number with its noun."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def _filters() -> dict[str, Callable[..., str]]:
-    return {"cell": _cell, "number": _number, "percent": _percent, "bytes": human_bytes}
+    return {
+        "cell": _cell,
+        "number": _number,
+        "percent": _percent,
+        "bytes": human_bytes,
+        "counted": counted,
+    }
 
 
 def _cell(interval: Interval) -> str:

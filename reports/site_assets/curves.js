@@ -44,6 +44,7 @@
   function line(id, style) {
     const curve = curves[id];
     const texts = curve.mean.map((mean, i) => {
+      if (mean === null) return "";
       const half = curve.half[i] === null ? "" : ` ± ${curve.half[i].toFixed(2)}`;
       return `${mean.toFixed(2)}${half} %<br>session ${curve.session[i]}, ${curve.seen[i]} classes`;
     });

@@ -134,7 +134,7 @@ def test_a_row_by_hand(factory: Any, make: Any) -> None:
     page = Page(output.files[0])
     (line,) = lines_of(output.files[1])
 
-    assert "2 runs in 1 rows" in output.text
+    assert "2 runs in 1 row," in output.text
     (row,) = page.all("tr", **{"class": "measured"})
     assert (row["data-protocol"], row["data-split"], row["data-views"]) == (
         *("toy", "seeded", "plain"),
@@ -188,6 +188,20 @@ def test_published_rows_stand_apart(factory: Any, make: Any, cifar: Protocol) ->
     fact = next(line for line in lines if line["method"] == "FACT")
     assert (fact["kind"], fact["last_mean"], fact["runs"]) == ("published", "52.1", "")
     assert fact["last_half_width"] == ""
+
+
+def test_unknown_sessions_break_a_curve(factory: Any, make: Any, cifar: Protocol) -> None:
+    factory.write(factory.spec("ncm", protocol=cifar), CIFAR)
+    curves = json.loads("".join(Page(make().files[0]).scripts))
+    known = {row.method: row for row in published_rows(cifar)}
+    gaps = [row for row in known.values() if sorted(row.values) == [0, 8]]
+
+    assert gaps
+    for row in gaps:
+        (curve,) = (c for c in curves if c["name"] == row.method and c["kind"] == "published")
+        assert curve["session"] == [0, None, 8]
+        first, last = float(row.values[0].text), float(row.values[8].text)
+        assert curve["mean"] == [first, None, last]
 
 
 def test_published_rows_need_their_protocol(factory: Any, make: Any, cifar: Protocol) -> None:
@@ -306,7 +320,7 @@ def test_damaged_runs_are_named_and_left_out(factory: Any, make: Any) -> None:
 
     assert len(output.warnings) == 1
     assert damaged.key in output.warnings[0]
-    assert "1 runs could not be read" in Page(output.files[0]).text
+    assert "1 run left out, which could not be read" in Page(output.files[0]).text
     assert [line["method"] for line in lines_of(output.files[1])] == ["ncm"]
 
 
