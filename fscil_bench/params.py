@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -28,13 +29,18 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
         if name not in known:
             raise UsageError(f"{owner} has no parameter {name!r}; {nearest(name, known)}")
     try:
-        return TypeAdapter(schema).validate_python(dict(values))
+        return _adapter(schema).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         where = f"{owner}: {name} = {first['input']!r}" if name else owner
         raise UsageError(f"{where}: {message}") from error
+
+
+@cache
+def _adapter(schema: type) -> TypeAdapter[Any]:
+    return TypeAdapter(schema)
 
 
 def published_params(value: type, names: Sequence[str | None]) -> Mapping[str, Any]:

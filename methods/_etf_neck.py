@@ -111,7 +111,8 @@ def train_neck(
         optimiser.step()
         progress((step + 1) / training.steps)
     if training.steps and not bool(torch.isfinite(loss)):
-        raise FscilError(f"nc_fscil: the loss is {float(loss)}; lower lr (it is {training.lr})")
+        value, rate = float(loss.detach()), training.lr
+        raise FscilError(f"nc_fscil: the loss is {value} in training the neck; lower lr ({rate})")
 
 
 def _loss(

@@ -30,11 +30,11 @@ class JointBalanced(JointMethod):
     Every session starts again from the base-trained network, with new rows for all classes since,
     so that errors of earlier sessions do not add up.
 
-    The defaults are this suite's, chosen for cost and not tuned: 3 epochs a session (each as many
-    images as are stored) at rate 0.01, falling to 0; the representation's own classifier, whose
+    The defaults are this suite's, chosen for cost and not tuned: 2 epochs a session (each as many
+    images as are stored) at rates 0.01 and 0.005; the representation's own classifier, whose
     rows have no lengths that could grow with a class's images; batch normalisation trained along.
     With sampling, a new class's few images come some hundred times an epoch, so that it learns in
-    3 epochs what `logit` takes many for. To judge what many epochs reach, set epochs and rate to
+    2 epochs what `logit` takes many for. To judge what many epochs reach, set epochs and rate to
     those of `joint_naive`'s published rows.
 
     It stores the network twice (as of now, and as the base session left it), rows, and every
@@ -51,7 +51,7 @@ class JointBalanced(JointMethod):
     class Params(TrainingParams):
         """As of every trained network; `balance` is how classes are made to weigh the same."""
 
-        epochs: Annotated[int, Field(ge=0)] = 3
+        epochs: Annotated[int, Field(ge=0)] = 2
         lr: Annotated[float, Field(ge=0)] = 0.01
         schedule: Schedule = "cosine"
         head: Head = "cosine"
