@@ -188,7 +188,7 @@ class NetworkMethod(Method):
                 optimiser.step()
             if not bool(torch.isfinite(value)):
                 raise FscilError(
-                    f"method {self.name!r}: the loss is {float(value)} after epoch {number + 1} of "
+                    f"method {self.name!r}: the loss is {value.item()} after epoch {number + 1} of "
                     f"session {session.index}; lower lr (it is {p.lr})"
                 )
         self.trained.eval()

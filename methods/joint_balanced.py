@@ -20,12 +20,12 @@ from ._network_training import BatchNorm, Head, Schedule, TrainingParams, part_o
 class JointBalanced(JointMethod):
     """Joint training from the base network, balanced over classes: the reference from above.
 
-    No paper of the field runs it; `joint_naive`, which they do, is biased to the base classes by
-    their many images. Two remedies for long-tailed data are offered. `balance = sampling` draws
-    every class equally often, with replacement. `balance = logit` trains on the images as they
-    are, and adds the log of each class's share of them to the logits in training only, so that
-    they are fitted to balanced classes (Menon et al., "Long-tail learning via logit adjustment",
-    ICLR 2021, eq. 10 with τ = 1).
+    Tables of the field have `joint_naive`, which the base classes' many images bias to them. Two
+    remedies for long-tailed data are offered. `balance = sampling` draws every class equally
+    often, with replacement. `balance = logit` trains on the images as they are, and adds the log
+    of each class's share of them to the logits in training only, so that they are fitted to
+    balanced classes (Menon et al., "Long-tail learning via logit adjustment", ICLR 2021, eq. 10
+    with τ = 1).
 
     Every session starts again from the base-trained network, with new rows for all classes since,
     so that errors of earlier sessions do not add up.
@@ -33,9 +33,9 @@ class JointBalanced(JointMethod):
     The defaults are this suite's, chosen for cost and not tuned: 2 epochs a session (each as many
     images as are stored) at rates 0.01 and 0.005; the representation's own classifier, whose
     rows have no lengths that could grow with a class's images; batch normalisation trained along.
-    With sampling, a new class's few images come some hundred times an epoch, so that it learns in
-    2 epochs what `logit` takes many for. To judge what many epochs reach, set epochs and rate to
-    those of `joint_naive`'s published rows.
+    With sampling, a new class's few images come some hundred times an epoch, which is what lets
+    2 epochs do. To judge what many epochs reach, set epochs and rate to those of `joint_naive`'s
+    published rows.
 
     It stores the network twice (as of now, and as the base session left it), rows, and every
     image.
