@@ -44,8 +44,10 @@ def default_params(
     return values
 
 
-def command_for(spec: RunSpec, registry: Registry) -> str:
+def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) -> str:
     """Return the command line that makes a run like `spec`, as far as options can say it.
+
+    With `seeds` it makes one run for each of them.
 
     Of a protocol or method that is not registered the file is a place to fill in.
     """
@@ -62,7 +64,7 @@ def command_for(spec: RunSpec, registry: Registry) -> str:
         words += ["--index-list", "DIR"]
     elif spec.split != protocol.split:
         words += ["--split", spec.split]
-    words += ["--seeds", str(spec.seed)]
+    words += ["--seeds", seeds_text(seeds or (spec.seed,))]
     if brought.seed:
         words += ["--representation-seed", str(brought.seed)]
     registered = registry.protocol(name)[0] if known else None

@@ -1,11 +1,11 @@
-"""Which runs a comparison lacks, each with the command that makes it."""
+"""Which runs a comparison lacks, with the commands that make them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fscil_bench.commands import command_for
+from fscil_bench.commands import command_for, seeds_text
 from fscil_bench.registry import Registry
 from fscil_bench.report import Selection
 from fscil_bench.spec import RunSpec
@@ -15,7 +15,7 @@ from ._rows import Row
 
 @dataclass(frozen=True)
 class Lack:
-    """A run that is not stored: in words, and the command that makes it."""
+    """Runs that are not stored and differ in their seed alone: in words, and the command."""
 
     what: str
     command: str
@@ -31,14 +31,16 @@ def lacking_runs(rows: Sequence[Row], selection: Selection, registry: Registry) 
     return lacks + list(_without_row(rows, selection))
 
 
-def plain_command(method: str, selection: Selection, representation: str | None, seed: int) -> str:
-    """Return the command for a run of which nothing is stored that it could be copied from."""
+def plain_command(
+    method: str, selection: Selection, representation: str | None, seeds: str | int
+) -> str:
+    """Return the command for runs of which nothing is stored that it could be copied from."""
     words = ["fscil-bench run", f"--method {method}", f"--protocol {selection.protocol}"]
     if representation:
         words.append(f"--representation {representation}")
     if selection.split:
         words.append(f"--split {selection.split}")
-    return " ".join([*words, f"--seeds {seed}"])
+    return " ".join([*words, f"--seeds {seeds}"])
 
 
 def _of_row(
@@ -49,17 +51,26 @@ def _of_row(
         wanted = {(first, seed) for first in own for seed in selection.seeds}
     else:
         wanted = {pair for other in rows for pair in other.axes}
+    seeds: dict[int, list[int]] = {}
     for representation_seed, seed in sorted(wanted - row.axes):
-        what = f"{row.label}, seed {seed}"
+        seeds.setdefault(representation_seed, []).append(seed)
+    for representation_seed, own_seeds in seeds.items():
+        what = f"{row.label}, {_seeds_in_words(own_seeds)}"
         if representation_seed:
             what += f", representation_seed {representation_seed}"
-        yield Lack(what, _command_like(row.spec, representation_seed, seed, registry))
+        yield Lack(what, _command_like(row.spec, representation_seed, own_seeds, registry))
 
 
-def _command_like(spec: RunSpec, representation_seed: int, seed: int, registry: Registry) -> str:
+def _seeds_in_words(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {seeds_text(seeds)}"
+
+
+def _command_like(
+    spec: RunSpec, representation_seed: int, seeds: Sequence[int], registry: Registry
+) -> str:
     representation = spec.representation.model_copy(update={"seed": representation_seed})
-    wanted = spec.model_copy(update={"representation": representation, "seed": seed})
-    return command_for(wanted, registry)
+    wanted = spec.model_copy(update={"representation": representation, "seed": seeds[0]})
+    return command_for(wanted, registry, seeds)
 
 
 def _without_row(rows: Sequence[Row], selection: Selection) -> Iterator[Lack]:
@@ -72,6 +83,5 @@ def _without_row(rows: Sequence[Row], selection: Selection) -> Iterator[Lack]:
             if any(m == method and representation in (None, r) for m, r in stored):
                 continue
             name = f"{method} [{representation}]" if representation else method
-            for seed in seeds:
-                command = plain_command(method, selection, representation, seed)
-                yield Lack(f"{name}, seed {seed}", command)
+            command = plain_command(method, selection, representation, seeds_text(seeds))
+            yield Lack(f"{name}, {_seeds_in_words(seeds)}", command)
