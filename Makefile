@@ -11,6 +11,7 @@ RESULTS ?= results
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV): PyTorch and what else pyproject.toml lists, some gigabytes"
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 

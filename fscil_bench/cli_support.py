@@ -188,7 +188,7 @@ GROUPS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def expand_methods(asked: Iterable[str], registry: Registry) -> list[str]:
-    """Return method names with the words for groups replaced, each once, in order.
+    """Return method names with the words for groups replaced, each once, the cheap ones first.
 
     Raises:
         UsageError: no method belongs to a group.
@@ -199,11 +199,18 @@ def expand_methods(asked: Iterable[str], registry: Registry) -> list[str]:
             found.append(word)
             continue
         members = [registry.get("method", name) for name in registry.names("method")]
+        # An interrupted series should hold as many rows as it can.
+        members.sort(key=lambda plugin: _cost(plugin.value))
         chosen = [plugin.name for plugin in members if GROUPS[word](plugin.value)]
         if not chosen:
             raise UsageError(f"no registered method belongs to {word}")
         found += chosen
     return list(dict.fromkeys(found))
+
+
+def _cost(method: Any) -> tuple[bool, bool, bool]:
+    """Return what to sort methods by: images, then further views, then learning from base data."""
+    return method.needs.images, bool(method.needs.base_views), method.has_pretraining()
 
 
 def fitting_methods(
@@ -221,10 +228,19 @@ def fitting_methods(
             fitting.append(name)
             continue
         say(
-            f"{name} is left out on representation {representation}, which does not bring "
-            f"{', '.join(sorted(lacking))}"
+            f"{name} is left out on representation {representation}: its tensors "
+            f"{', '.join(map(repr, sorted(lacking)))} come with {_bringing(lacking, registry)}"
         )
     return fitting
+
+
+def _bringing(extras: set[str], registry: Registry) -> str:
+    names = [
+        name
+        for name in registry.names("representation")
+        if extras <= set(registry.get("representation", name).value.extras)
+    ]
+    return f"representation {' or '.join(names)}" if names else "no registered representation"
 
 
 def assign_settings(

@@ -11,6 +11,9 @@ from ._readable import readable
 from ._rows import Row, chosen_runs, group_rows
 from ._selectors import chosen_rows
 
+FIRST_METHOD = "ncm"
+"""What to run where nothing is stored: it takes seconds once the network is trained."""
+
 
 def rows_of_protocol(report: str, given: ReportInput, rows: str) -> tuple[list[Row], list[str]]:
     """Return the rows that were asked for, best last session first, and what is wrong with others.
@@ -45,7 +48,7 @@ def _asked_runs(report: str, given: ReportInput) -> list[StoredRun]:
     if runs:
         return runs
     _check_names(given)
-    methods = selection.methods or tuple(given.registry.names("method")) or ("METHOD",)
+    methods = selection.methods or (FIRST_METHOD,)
     brought = next(iter(selection.representations), None)
     seed = next(iter(selection.seeds), 0)
     raise FscilError(

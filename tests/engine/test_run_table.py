@@ -10,7 +10,7 @@ import pytest
 from fscil_bench.cli_support import expand_methods, fitting_methods
 from fscil_bench.commands import default_params
 from fscil_bench.errors import UsageError
-from fscil_bench.method import Needs
+from fscil_bench.method import Method, Needs
 from fscil_bench.params import NoParams, published_params
 from fscil_bench.registry import Plugin, Registry, load_registry
 
@@ -25,7 +25,7 @@ def registry() -> Registry:
     found = Registry()
     kinds = {"frozen": Needs(), "images": Needs(images=True), "virtual": Needs(extras=("virtual",))}
     for name, needs in kinds.items():
-        value = type(name, (), {"name": name, "needs": needs, "Params": NoParams})
+        value = type(name, (Method,), {"name": name, "needs": needs, "Params": NoParams})
         found.add(Plugin("method", name, value, Path("m.py"), "test"))
     for name, extras in {"plain": (), "rich": ("virtual",)}.items():
         value = type(name, (), {"name": name, "extras": extras})
@@ -41,13 +41,28 @@ def test_words_stand_for_groups_of_methods() -> None:
         expand_methods(["all-images"], Registry())
 
 
+def test_the_cheap_ones_of_a_group_come_first() -> None:
+    found = registry()
+    pretrain = {"pretrain": lambda *_: {}}
+    for name, needs, further in (
+        ("a_views", Needs(base_views=("rot90",)), pretrain),
+        ("b_pretrained", Needs(), pretrain),
+    ):
+        value = type(name, (Method,), {"name": name, "needs": needs, **further})
+        found.add(Plugin("method", name, value, Path("m.py"), "test"))
+    everything = ["frozen", "virtual", "b_pretrained", "a_views", "images"]
+    assert expand_methods(["all"], found) == everything
+
+
 def test_a_group_leaves_out_what_a_representation_cannot_carry(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     names = ["frozen", "virtual"]
     assert fitting_methods(["all-frozen"], names, "rich", registry()) == names
     assert fitting_methods(["all-frozen"], names, "plain", registry()) == ["frozen"]
-    assert "virtual is left out on representation plain" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "virtual is left out on representation plain" in said
+    assert "'virtual' come with representation rich" in said
     assert fitting_methods(["all-frozen", "virtual"], names, "plain", registry()) == names
 
 

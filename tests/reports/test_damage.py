@@ -55,7 +55,7 @@ def outcome(name: str, store: Store, out: Path) -> tuple[str, tuple[str, ...]]:
             made = make_report(name, "cifar100", results=store.results, folder=out)
         except FscilError as error:
             return f"{type(error).__name__}: {error}", ()
-    return made.text, made.warnings
+    return made.text.replace(str(out), "OUT"), made.warnings
 
 
 def without(text: str, run: StoredRun) -> str:

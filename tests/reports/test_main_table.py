@@ -247,7 +247,7 @@ def test_runs_of_other_protocols_are_not_shown(
 @pytest.mark.parametrize(
     ("asked", "command"),
     [
-        ({}, "fscil-bench run --method ldc --protocol absent --seeds 0"),
+        ({}, "fscil-bench run --method ncm --protocol absent --seeds 0"),
         (
             {"methods": ("ncm",), "seeds": (3,), "representations": ("fact",)},
             "fscil-bench run --method ncm --protocol absent --representation fact --seeds 3",
