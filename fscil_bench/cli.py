@@ -293,7 +293,7 @@ def report(
     output = make_report(
         name,
         protocol,
-        methods=words([*(compared or []), *method]),
+        methods=expand_methods(words([*(compared or []), *method]), _registry(plugin)),
         representations=words(representation),
         seeds=parse_seeds(seeds) if seeds is not None else (),
         split=split,
@@ -426,11 +426,12 @@ def _run_all(
             task.update(number + 1)
     if len(finished) > 1:
         show(summary_table(finished, bench.registry))
-    names = sorted({plan.spec.protocol.name for plan in plans})
+    names = sorted({run.spec.protocol.name for run in finished})
     for name in names:
         say(f"table: fscil-bench report main-table --protocol {name}")
     if failures:
-        raise FscilError(f"{failures} of {len(plans)} runs failed; the others are stored")
+        rest = "; the others are stored" if finished else ""
+        raise FscilError(f"{failures} of {len(plans)} runs failed{rest}")
 
 
 def _summary(stored: StoredRun, title: str) -> str:

@@ -28,7 +28,7 @@ class StoreError(FscilError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a phrase naming the known names closest to `name`, or all of them if none is close."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = get_close_matches(name, names, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(repr(match) for match in close) + "?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -29,13 +30,18 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
         if name not in known:
             raise UsageError(f"{owner} has no parameter {name!r}; {nearest(name, known)}")
     try:
-        return _adapter(schema).validate_python(dict(values))
+        filled = _adapter(schema).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         where = f"{owner}: {name} = {first['input']!r}" if name else owner
         raise UsageError(f"{where}: {message}") from error
+    for name in known:
+        value = getattr(filled, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{owner}: {name} = {value}: input should be a finite number")
+    return filled
 
 
 @cache

@@ -27,6 +27,11 @@ from fscil_bench.representation import Representation
 from fscil_bench.sources import source_digest
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+RESERVED = ("all", "all-frozen", "all-images")
+"""Words that the command line reads as groups of methods."""
+
+LONGEST_NAME = 100
+"""Characters of a plug-in's name, which names folders and files too."""
 """What a plug-in may be called: names become parts of paths and of commands."""
 FILE = "file"
 """The origin of a plug-in that a user gave by its path."""
@@ -263,6 +268,11 @@ def _check_contract(kind: str, value: type, file: Path) -> None:
         raise UsageError(f"{where} has no `name`; give it one")
     if not re.fullmatch(NAME, name):
         raise UsageError(f"{where} is named {name!r}; use letters, digits, `_`, `.` and `-`")
+    if name in RESERVED or len(name) > LONGEST_NAME:
+        raise UsageError(
+            f"{where} is named {name!r}; {', '.join(RESERVED)} stand for groups of methods, and a "
+            f"name has at most {LONGEST_NAME} characters"
+        )
     params = getattr(value, "Params", NoParams)
     if not is_dataclass(params):
         raise UsageError(f"{where}: `Params` must be a dataclass")

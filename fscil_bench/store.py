@@ -562,5 +562,5 @@ def _explained(path: Path) -> Iterator[None]:
         shown = path if place.parent == whole.parent else place
         raise StoreError(
             f"{shown}: cannot be written ({error.strerror or error}); choose "
-            f"another folder with --results / --cache or make room"
+            f"another folder with --results, --cache or --out, or make room"
         ) from error

@@ -29,8 +29,8 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], meta: Mapping[
             save_file(ready, new, metadata=header)
     except SafetensorError as error:
         raise StoreError(
-            f"{path}: cannot be written ({error}); choose another folder with --results / --cache "
-            "or make room"
+            f"{path}: cannot be written ({error}); choose another folder with "
+            "--results, --cache or --out, or make room"
         ) from error
 
 

@@ -368,7 +368,10 @@ class Workbench:
         spec = plan.spec
         params = {name: spec.params[name] for name in plan.method.pretrain_params}
         weights = stored_digest(weights_file(self.store, spec.representation.key))
-        key = digest_of([weights, spec.method, spec.code, spec.engine, params])
+        parts: list[object] = [weights, spec.method, spec.code, spec.engine, params]
+        if plan.method.needs.final_class_count:
+            parts.append(spec.protocol.classes_used)
+        key = digest_of(parts)
         path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
         if not path.exists():
             started = time.perf_counter()

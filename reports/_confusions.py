@@ -62,8 +62,10 @@ def session_blocks(run: StoredRun) -> np.ndarray:
         images is NaN.
     """
     seen = _seen(run)
+    shown = run.targets < seen[-1]
     true, guessed = (
-        np.searchsorted(seen, ids, side="right") for ids in (run.targets, run.predictions[-1])
+        np.searchsorted(seen, ids[shown], side="right")
+        for ids in (run.targets, run.predictions[-1])
     )
     counts = np.zeros((len(seen), len(seen)))
     np.add.at(counts, (true, guessed), 1)
@@ -136,8 +138,9 @@ def session_of(seen: Sequence[int], class_id: int) -> int:
 def _confusion_matrix(run: StoredRun) -> np.ndarray:
     """Return how often each class (row) is taken for each class (column) after the last session."""
     classes = _seen(run)[-1]
+    shown = run.targets < classes  # a run may end before the data set's last class
     counts = np.zeros((classes, classes))
-    np.add.at(counts, (run.targets, run.predictions[-1]), 1)
+    np.add.at(counts, (run.targets[shown], run.predictions[-1][shown]), 1)
     return counts
 
 

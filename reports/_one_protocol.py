@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 from fscil_bench.report import ReportInput
+from fscil_bench.sessions import SPLITS, outlier_fraction
 from fscil_bench.store import StoredRun
 
 from ._missing import plain_command
@@ -62,7 +63,16 @@ def _check_names(given: ReportInput) -> None:
     """Refuse names that are neither stored nor registered: no command could make their runs."""
     stored = {"protocol": {run.spec.protocol.name for run in given.runs}}
     stored["method"] = {run.spec.method for run in given.runs}
-    asked = {"protocol": (given.selection.protocol or "",), "method": given.selection.methods}
+    stored["representation"] = {run.spec.representation.name for run in given.runs}
+    selection = given.selection
+    asked = {
+        "protocol": (selection.protocol or "",),
+        "method": selection.methods,
+        "representation": selection.representations,
+    }
+    split, splits = selection.split, {*SPLITS, *(run.spec.split for run in given.runs)}
+    if split is not None and outlier_fraction(split) is None and split not in splits:
+        raise UsageError(f"unknown split {split!r}; {nearest(split, splits)}")
     for kind, names in asked.items():
         known = stored[kind] | set(given.registry.names(kind))
         for name in names:

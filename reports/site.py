@@ -11,6 +11,7 @@ from fscil_bench.report import Report, ReportInput, ReportOutput
 from fscil_bench.store import StoredRun, write_text
 
 from ._missing import plain_command
+from ._one_protocol import FIRST_METHOD
 from ._readable import readable
 from ._rows import chosen_runs
 from ._selected import files_folder
@@ -74,7 +75,7 @@ def _runs(given: ReportInput) -> tuple[list[StoredRun], tuple[str, ...]]:
         names = sorted({run.spec.protocol.name for run in given.runs})
         known = [*names, *registry.names("protocol"), "PROTOCOL"]
         wanted = replace(selection, protocol=selection.protocol or known[0])
-        methods = selection.methods or tuple(registry.names("method")) or ("METHOD",)
+        methods = selection.methods or (FIRST_METHOD,)
         brought, seed = next(iter(selection.representations), None), next(iter(selection.seeds), 0)
         raise FscilError(
             "no stored run fits what was asked for (protocols with runs: "

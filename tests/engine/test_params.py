@@ -32,6 +32,8 @@ def test_strings_are_typed_by_the_fields() -> None:
         ({"steps": "-1"}, r"steps = '-1'"),
         ({"space": "cooked"}, r"space = 'cooked'.*'raw' or 'tukey'"),
         ({"steps": "1.5"}, r"steps = '1.5'"),
+        ({"rate": "inf"}, r"rate = inf: input should be a finite number"),
+        ({"rate": "nan"}, r"rate = nan: input should be a finite number"),
     ],
 )
 def test_a_bad_value_is_named(values: dict[str, str], expected: str) -> None:

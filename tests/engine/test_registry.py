@@ -98,3 +98,13 @@ def test_a_protocol_file_of_anothers_name_is_refused(tmp_path: Path) -> None:
     changed.write_text(own.read_text().replace("epochs = 10", "epochs = 11"))
     with pytest.raises(UsageError, match=r"my\.toml: name = 'glyphs' is the name of another"):
         registry.protocol(str(changed))
+
+
+@pytest.mark.parametrize("name", ["all", "all-frozen", "m" * 101])
+def test_a_name_that_the_command_line_or_a_file_system_cannot_take_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(METHOD.format(name=name))
+    with pytest.raises(UsageError, match=r"mine.py: the method Mine is named .* at most 100"):
+        load_registry((file,))

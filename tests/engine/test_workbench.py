@@ -232,3 +232,11 @@ def test_a_shared_cache_keeps_the_features_of_other_weights_apart(
     second = run(folder, params={"space": "tukey"}, results=tmp_path)
     assert second.key == first.key
     assert not np.array_equal(second.predictions, first.predictions)
+
+
+def test_a_method_sized_by_the_final_class_count_learns_anew_for_another(folder: Path) -> None:
+    small = {"base_epochs": 1, "session_steps": "1", "dim": 16}
+    whole = run(folder, method="nc_fscil", params=small)
+    cut = run(folder, method="nc_fscil", params=small, overrides={"sessions": 1})
+    assert [len(each.accuracies) for each in (whole, cut)] == [4, 2]
+    assert "knows the final class count" in cut.record.flags

@@ -120,3 +120,21 @@ def test_nothing_is_confused_where_all_is_right(factory: Any, registry: Registry
 
 def test_which_session_a_class_came_with() -> None:
     assert [session_of([4, 5, 6], c) for c in range(6)] == [0, 0, 0, 0, 1, 2]
+
+
+def test_images_of_classes_that_no_session_brings_are_left_out(
+    run: StoredRun, registry: Registry
+) -> None:
+    cut = StoredRun(run.record, run.folder)
+    more = np.concatenate([run.targets, [6, 9]])
+    unseen = np.full((len(run.predictions), 2), -1)
+    predictions = np.concatenate([run.predictions, unseen], axis=1)
+    cut.__dict__["_arrays"] = {"targets": more, "predictions": predictions}
+    assert len(cut.targets) == len(run.targets) + 2
+    assert np.array_equal(session_blocks(cut), session_blocks(run))
+    whole, shorter = (group_rows([each], registry)[0] for each in (run, cut))
+    found, expected = (
+        [(pair.true, pair.predicted, pair.images.mean) for pair in confused_pairs(row, 3)]
+        for row in (shorter, whole)
+    )
+    assert found == expected
