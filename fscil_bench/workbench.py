@@ -371,6 +371,8 @@ class Workbench:
         parts: list[object] = [weights, spec.method, spec.code, spec.engine, params]
         if plan.method.needs.final_class_count:
             parts.append(spec.protocol.classes_used)
+        if spec.views != "plain":
+            parts.append(spec.views)
         key = digest_of(parts)
         path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
         if not path.exists():

@@ -240,3 +240,22 @@ def test_a_method_sized_by_the_final_class_count_learns_anew_for_another(folder:
     cut = run(folder, method="nc_fscil", params=small, overrides={"sessions": 1})
     assert [len(each.accuracies) for each in (whole, cut)] == [4, 2]
     assert "knows the final class count" in cut.record.flags
+
+
+def test_what_is_learnt_from_base_data_belongs_to_the_views_it_was_learnt_from(
+    folder: Path,
+) -> None:
+    params = {"unit_steps": 3, "epochs": 1}
+    cached = folder / "cache" / "pretrained"
+
+    def learnt() -> set[str]:
+        return {path.name for path in cached.iterdir()} if cached.exists() else set()
+
+    before = learnt()
+    run(folder, method="ldc", params=params)
+    plain = learnt()
+    run(folder, method="ldc", params=params, seed=1)
+    assert len(plain - before) == 1 and learnt() == plain, "seeds share it"
+    flipped = run(folder, method="ldc", params=params, views="flip")
+    assert len(learnt() - plain) == 1
+    assert any("mirror image" in flag for flag in flipped.record.flags)

@@ -38,7 +38,7 @@ def batch(shift: float = 0.0) -> TrainingBatch:
 
 
 def loss(made: AliceHead, given: TrainingBatch, **params: Any) -> torch.Tensor:
-    return Alice(Alice.Params(width=WIDTH, **params)).loss(Pooled(), made, given)
+    return Alice(Alice.Params(width=WIDTH, **params)).loss(Pooled(), made, given).detach()
 
 
 def test_the_margin_is_taken_off_the_true_class() -> None:
