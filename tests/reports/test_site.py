@@ -325,7 +325,7 @@ def test_damaged_runs_are_named_and_left_out(factory: Any, make: Any) -> None:
 
 
 def test_nothing_to_show(factory: Any, make: Any) -> None:
-    with pytest.raises(FscilError, match="fscil-bench run --method ldc --protocol toy --seeds 0"):
+    with pytest.raises(FscilError, match="fscil-bench run --method ncm --protocol toy --seeds 0"):
         make()
     run = factory.write(factory.spec("ncm"))
     with pytest.raises(FscilError, match="protocols with runs: toy"):
