@@ -15,7 +15,7 @@ from fscil_bench.evaluation import Evaluation
 from fscil_bench.missing import make_missing, wanted_by
 from fscil_bench.params import parse_params
 from fscil_bench.progress import Progress, Silent, for_terminal
-from fscil_bench.registry import load_registry
+from fscil_bench.registry import expand_methods, load_registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
 from fscil_bench.store import Store, StoredRun, data_roots
 from fscil_bench.workbench import Options, RunRequest, Workbench
@@ -231,7 +231,7 @@ def make_report(
     Args:
         name: name of a registered report.
         protocol: name of a protocol, or the TOML file of one.
-        methods: these methods alone; by default what the report shows.
+        methods: these methods alone, or words for groups; by default what the report shows.
         representations: these representations alone, likewise.
         seeds: seeds that should be there.
         split: runs of this split alone.
@@ -266,7 +266,8 @@ def make_report(
         protocol = registry.add_protocol_file(Path(protocol))
     plugin = registry.get("report", name)
     store = Store(_path(results), _path(cache))
-    selection = Selection(protocol, tuple(methods), tuple(representations), tuple(seeds), split)
+    named = tuple(expand_methods(methods, registry))
+    selection = Selection(protocol, named, tuple(representations), tuple(seeds), split)
     made = plugin.value(parse_params(f"report {name!r}", plugin.value.Params, params or {}))
     failures: tuple[str, ...] = ()
     if run_missing:

@@ -21,7 +21,6 @@ from fscil_bench.cli_support import (
     Weights,
     assign_settings,
     complain,
-    expand_methods,
     explained,
     fitting_methods,
     open_workbench,
@@ -38,7 +37,6 @@ from fscil_bench.tune_cli import tune
 
 if TYPE_CHECKING:
     from fscil_bench.registry import Registry
-    from fscil_bench.spec import RunSpec
     from fscil_bench.store import StoredRun
     from fscil_bench.workbench import Plan, RunRequest, Workbench
 
@@ -165,6 +163,8 @@ def run(
                 f"--{option} names no {option}; `fscil-bench list {option}s` lists them"
             )
     base = parse_settings(representation_settings)
+    from fscil_bench.registry import expand_methods
+
     registry = _registry(plugin)
     names = expand_methods(asked, registry)
     changes = assign_settings(settings, names, registry)
@@ -293,7 +293,7 @@ def report(
     output = make_report(
         name,
         protocol,
-        methods=expand_methods(words([*(compared or []), *method]), _registry(plugin)),
+        methods=words([*(compared or []), *method]),
         representations=words(representation),
         seeds=parse_seeds(seeds) if seeds is not None else (),
         split=split,
@@ -343,6 +343,7 @@ def _describe_params(value: Any) -> str:
 
 
 def _list_runs(results: Path | None, registry: Registry) -> None:
+    from fscil_bench.commands import named_with_changes
     from fscil_bench.store import Store, run_row
 
     runs, problems = Store(results).runs()
@@ -352,7 +353,7 @@ def _list_runs(results: Path | None, registry: Registry) -> None:
         except StoreError as error:
             problems.append(error)
             continue
-        name = _with_changes(run_.spec, registry)
+        name = named_with_changes(run_.spec, registry)
         shape = f"{run_.spec.protocol.way}-way {run_.spec.protocol.shot}-shot"
         show(
             f"{row['key']}  {row['created']}  {row['protocol']}  {name} ({shape}, "
@@ -367,6 +368,7 @@ def _list_runs(results: Path | None, registry: Registry) -> None:
 
 
 def _list_episodes(results: Path | None, registry: Registry) -> None:
+    from fscil_bench.commands import named_with_changes
     from fscil_bench.episode_store import episodes_row, stored_episodes
     from fscil_bench.store import Store
 
@@ -379,7 +381,7 @@ def _list_episodes(results: Path | None, registry: Registry) -> None:
             continue
         show(
             f"{row['key']}  {row['created']}  {row['protocol']}  "
-            f"{_with_changes(each.spec.run, registry)} ({each.spec.design.title}, "
+            f"{named_with_changes(each.spec.run, registry)} ({each.spec.design.title}, "
             f"{row['queries']} queries, {row['representation']}, seed {row['seed']}, "
             f"representation seed {row['representation_seed']})  "
             f"{100 * row['accuracy']:.2f} ± {100 * row['half_width']:.2f} % over "
@@ -389,16 +391,6 @@ def _list_episodes(results: Path | None, registry: Registry) -> None:
         say(f"warning: {problem}")
     if not found:
         say(f"no episodes in {Store(results).results}")
-
-
-def _with_changes(spec: RunSpec, registry: Registry) -> str:
-    """Return a method with those of its parameters that are not its defaults."""
-    from fscil_bench.commands import default_params
-
-    defaults = default_params(registry, "method", spec.method)
-    return " ".join(
-        [spec.method, *(f"{k}={v}" for k, v in spec.params.items() if defaults.get(k) != v)]
-    )
 
 
 def _run_all(

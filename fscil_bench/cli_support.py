@@ -6,7 +6,7 @@ import functools
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -177,40 +177,6 @@ def parse_settings(settings: Iterable[str], option: str = "--set") -> dict[str, 
             raise UsageError(f"{option} {name.strip()} is given twice")
         found[name.strip()] = value.strip()
     return found
-
-
-GROUPS: Mapping[str, Callable[[Any], bool]] = {
-    "all-frozen": lambda method: not method.needs.images,
-    "all-images": lambda method: bool(method.needs.images),
-    "all": lambda _: True,
-}
-"""Words that stand for many methods -> which of them."""
-
-
-def expand_methods(asked: Iterable[str], registry: Registry) -> list[str]:
-    """Return method names with the words for groups replaced, each once, the cheap ones first.
-
-    Raises:
-        UsageError: no method belongs to a group.
-    """
-    found: list[str] = []
-    for word in asked:
-        if word not in GROUPS:
-            found.append(word)
-            continue
-        members = [registry.get("method", name) for name in registry.names("method")]
-        # An interrupted series should hold as many rows as it can.
-        members.sort(key=lambda plugin: _cost(plugin.value))
-        chosen = [plugin.name for plugin in members if GROUPS[word](plugin.value)]
-        if not chosen:
-            raise UsageError(f"no registered method belongs to {word}")
-        found += chosen
-    return list(dict.fromkeys(found))
-
-
-def _cost(method: Any) -> tuple[bool, bool, bool]:
-    """Return what to sort methods by: images, then further views, then learning from base data."""
-    return method.needs.images, bool(method.needs.base_views), method.has_pretraining()
 
 
 def fitting_methods(

@@ -44,6 +44,13 @@ def default_params(
     return values
 
 
+def named_with_changes(spec: RunSpec, registry: Registry) -> str:
+    """Return a run's method with those of its parameters that are not the protocol's defaults."""
+    usual = default_params(registry, "method", spec.method, spec.protocol)
+    changed = [f"{name}={value}" for name, value in spec.params.items() if usual.get(name) != value]
+    return " ".join([spec.method, *changed])
+
+
 def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) -> str:
     """Return the command line that makes a run like `spec`, as far as options can say it.
 

@@ -9,7 +9,7 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
 from importlib.metadata import entry_points
@@ -27,8 +27,12 @@ from fscil_bench.representation import Representation
 from fscil_bench.sources import source_digest
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
-RESERVED = ("all", "all-frozen", "all-images")
-"""Words that the command line reads as groups of methods."""
+GROUPS: Mapping[str, Callable[[Any], bool]] = {
+    "all-frozen": lambda method: not method.needs.images,
+    "all-images": lambda method: bool(method.needs.images),
+    "all": lambda _: True,
+}
+"""Words that stand for many methods -> which of them."""
 
 LONGEST_NAME = 100
 """Characters of a plug-in's name, which names folders and files too."""
@@ -240,6 +244,32 @@ def load_registry(files: tuple[Path, ...] = ()) -> Registry:
     return registry
 
 
+def expand_methods(asked: Iterable[str], registry: Registry) -> list[str]:
+    """Return method names with the words for groups replaced, each once, the cheap ones first.
+
+    Raises:
+        UsageError: no method belongs to a group.
+    """
+    found: list[str] = []
+    for word in asked:
+        if word not in GROUPS:
+            found.append(word)
+            continue
+        members = [registry.get("method", name) for name in registry.names("method")]
+        # An interrupted series should hold as many rows as it can.
+        members.sort(key=lambda plugin: _cost(plugin.value))
+        chosen = [plugin.name for plugin in members if GROUPS[word](plugin.value)]
+        if not chosen:
+            raise UsageError(f"no registered method belongs to {word}")
+        found += chosen
+    return list(dict.fromkeys(found))
+
+
+def _cost(method: Any) -> tuple[bool, bool, bool]:
+    """Return what to sort methods by: images, then further views, then learning from base data."""
+    return method.needs.images, bool(method.needs.base_views), method.has_pretraining()
+
+
 def _add_loaded(registry: Registry, value: Any, origin: str) -> None:
     count = 0
     if inspect.isclass(value):
@@ -268,9 +298,9 @@ def _check_contract(kind: str, value: type, file: Path) -> None:
         raise UsageError(f"{where} has no `name`; give it one")
     if not re.fullmatch(NAME, name):
         raise UsageError(f"{where} is named {name!r}; use letters, digits, `_`, `.` and `-`")
-    if name in RESERVED or len(name) > LONGEST_NAME:
+    if (kind == "method" and name in GROUPS) or len(name) > LONGEST_NAME:
         raise UsageError(
-            f"{where} is named {name!r}; {', '.join(RESERVED)} stand for groups of methods, and a "
+            f"{where} is named {name!r}; {', '.join(GROUPS)} stand for groups of methods, and a "
             f"name has at most {LONGEST_NAME} characters"
         )
     params = getattr(value, "Params", NoParams)

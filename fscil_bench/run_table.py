@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fscil_bench.commands import default_params
+from fscil_bench.commands import named_with_changes
 from fscil_bench.metrics import average_accuracy, mean_interval
 from fscil_bench.registry import Registry
 from fscil_bench.spec import RunSpec
@@ -31,7 +31,12 @@ def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:
     ]
     for own in rows.values():
         spec = own[0].spec
-        cells = [spec.protocol.name, _brought(spec), _method(spec, registry), str(len(own))]
+        cells = [
+            spec.protocol.name,
+            _brought(spec),
+            named_with_changes(spec, registry),
+            str(len(own)),
+        ]
         cells += [_cell([figure(run) for run in own]) for figure in FIGURES.values()]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -40,12 +45,6 @@ def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:
 def _brought(spec: RunSpec) -> str:
     name = spec.representation.name
     return name if spec.views == "plain" else f"{name} + {spec.views}"
-
-
-def _method(spec: RunSpec, registry: Registry) -> str:
-    usual = default_params(registry, "method", spec.method, spec.protocol)
-    changed = [f"{name}={value}" for name, value in spec.params.items() if usual.get(name) != value]
-    return " ".join([spec.method, *changed])
 
 
 def _cell(values: Sequence[float]) -> str:

@@ -106,6 +106,12 @@ class Plan:
     pretraining: Pretraining
     parameters: str
 
+    @property
+    def final_class_count(self) -> int | None:
+        """The number of classes at the end, for a method that declares to need it."""
+        needed = self.method.needs.final_class_count
+        return self.spec.protocol.classes_used if needed else None
+
 
 @dataclass(frozen=True)
 class Options:
@@ -339,7 +345,7 @@ class Workbench:
             device=self.device,
             extras={name: trained.extras[name].clone() for name in needs.extras},
             network=self._network(plan, trained) if needs.images else None,
-            final_class_count=spec.protocol.classes_used if needs.final_class_count else None,
+            final_class_count=plan.final_class_count,
         )
 
     def _network(self, plan: Plan, trained: TrainedRepresentation) -> Network:
@@ -368,11 +374,8 @@ class Workbench:
         spec = plan.spec
         params = {name: spec.params[name] for name in plan.method.pretrain_params}
         weights = stored_digest(weights_file(self.store, spec.representation.key))
-        parts: list[object] = [weights, spec.method, spec.code, spec.engine, params]
-        if plan.method.needs.final_class_count:
-            parts.append(spec.protocol.classes_used)
-        if spec.views != "plain":
-            parts.append(spec.views)
+        known = plan.final_class_count
+        parts = [weights, spec.method, spec.code, spec.engine, spec.views, known, params]
         key = digest_of(parts)
         path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
         if not path.exists():
