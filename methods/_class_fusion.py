@@ -6,8 +6,9 @@ section 3.3.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
+
+from ._mixing import drawn_share
 
 MIXES = 4
 """Mixtures drawn from a batch (released code)."""
@@ -43,15 +44,14 @@ def fused(
     for _ in range(MIXES):
         partner = torch.randperm(len(labels), generator=generator).to(labels.device)
         rows = torch.nonzero(labels != labels[partner]).flatten()
-        share = _drawn_share(generator)
+        share = _fusion_share(generator)
         other = partner[rows]
         found.append(share * images[rows] + (1 - share) * images[other])
         names.append(pair_labels(labels[rows], labels[other], classes))
     return torch.cat(found), torch.cat(names)
 
 
-def _drawn_share(generator: torch.Generator) -> float:
-    seed = int(torch.randint(2**62, (1,), generator=generator))
-    share = float(np.random.default_rng(seed).beta(SHARE_SHAPE, SHARE_SHAPE))
+def _fusion_share(generator: torch.Generator) -> float:
+    share = drawn_share(SHARE_SHAPE, generator)
     low, high = SHARE_RANGE
     return share if low <= share <= high else 0.5

@@ -11,6 +11,7 @@ import torch
 from fscil_bench.method import Method, MethodContext
 
 from ._graph_attention import GraphAttention, adapted_cosines
+from ._prefixed import part_of, prefixed
 from ._pseudo_incremental import MetaParams
 from ._statistics import class_means
 
@@ -78,13 +79,3 @@ class EvolvedClassifier(Method):
     def _means(self, session: Session) -> torch.Tensor:
         labels = session.labels.to(self.context.device)
         return class_means(self.embed(session), labels, session.class_ids).float()
-
-
-def prefixed(prefix: str, module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return a module's tensors, each name with `prefix` before it."""
-    return {prefix + name: value for name, value in module.state_dict().items()}
-
-
-def part_of(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Return the tensors whose names begin with `prefix`, without it."""
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch.nn import functional as F
 
 from fscil_bench.method import MethodContext
 from fscil_bench.protocol import Session
 
-from ._network_training import Epoch, NetworkMethod
+from ._network_training import (
+    BatchNorm,
+    Epoch,
+    Head,
+    NetworkMethod,
+    Schedule,
+    TrainingParams,
+)
+
+
+@dataclass(frozen=True)
+class JointParams(TrainingParams):
+    """As of every trained network; an epoch shows as many images as are kept."""
+
+    epochs: Annotated[int, Field(ge=0)] = 2
+    lr: Annotated[float, Field(ge=0)] = 0.01
+    schedule: Schedule = "cosine"
+    head: Head = "cosine"
+    batch_norm: BatchNorm = "trained"
 
 
 class JointMethod(NetworkMethod):

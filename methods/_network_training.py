@@ -20,6 +20,8 @@ from fscil_bench.method import Method, MethodContext, Needs, Network, batches
 from fscil_bench.protocol import Queries, Session
 from fscil_bench.training import epoch_batches
 
+from ._prefixed import part_of, prefixed
+
 EVALUATION_BATCH = 250
 """Images that go through the network at once where nothing is learnt."""
 
@@ -113,7 +115,7 @@ class NetworkMethod(Method):
 
     def network_state(self) -> dict[str, torch.Tensor]:
         """Return the tensors of network and rows, not copied."""
-        backbone = {f"backbone.{k}": v for k, v in self.network.backbone.state_dict().items()}
+        backbone = prefixed("backbone.", self.network.backbone)
         return {**backbone, "rows": self.rows.data}
 
     def load_network(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -205,8 +207,3 @@ def last_block(backbone: nn.Module) -> nn.Module:
     while block is backbone or isinstance(block, nn.Sequential):
         block = [child for child in block.children() if any(True for _ in child.parameters())][-1]
     return block
-
-
-def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Return the tensors whose names begin with `prefix`, named without it."""
-    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from fscil_bench.method import Needs
 
-from ._evolved_classifier import GRAPH, EvolvedClassifier, prefixed
+from ._evolved_classifier import GRAPH, EvolvedClassifier
+from ._prefixed import prefixed
 from ._pseudo_incremental import MetaParams, base_episodes, train_on_episodes
 from ._statistics import require_finite
 

@@ -12,8 +12,10 @@ from pydantic import Field
 
 from fscil_bench.method import MethodContext, Needs, Network, batches
 
-from ._evolved_classifier import GRAPH, EvolvedClassifier, part_of, prefixed
+from ._evolved_classifier import GRAPH, EvolvedClassifier
+from ._prefixed import part_of, prefixed
 from ._pseudo_incremental import MetaParams, base_episodes, train_on_episodes
+from ._turns import turned
 
 if TYPE_CHECKING:
     from fscil_bench.protocol import LabelledSamples, Queries, Session
@@ -128,15 +130,6 @@ class CecTrained(EvolvedClassifier):
         """Restore prototypes, graph and network."""
         super().load_state_dict(state)
         self.network.backbone.load_state_dict(part_of(state, ENCODER))
-
-
-def turned(pixels: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """Return square images (n, 3, S, S), each turned counter-clockwise by its quarters (n,)."""
-    result = pixels.clone()
-    for number in range(1, 4):
-        own = (turns == number).nonzero()[:, 0].to(pixels.device)
-        result[own] = torch.rot90(pixels[own], number, dims=(2, 3))
-    return result
 
 
 def _images(samples: LabelledSamples | Queries) -> torch.Tensor:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import nn
@@ -19,6 +18,8 @@ from fscil_bench.representation import Representation, TrainingBatch
 
 from ._cosine_head import cosine_logits
 from ._fact_losses import draw_links, mixing_pairs, second_choice_loss, virtual_instance_loss
+from ._mixing import drawn_share
+from ._statistics import class_means
 
 LINKED_CLASSES = 3
 """Base classes that one virtual prototype may stand for, as in the released code."""
@@ -64,11 +65,11 @@ class Fact(Method):
 
     def learn_base(self, base: Session) -> None:
         """Take the base classes' means as prototypes."""
-        self.prototypes = _means(base)
+        self.prototypes = self._means(base)
 
     def learn_session(self, session: Session) -> None:
         """Append the new classes' means."""
-        self.prototypes = torch.cat([self.prototypes, _means(session)])
+        self.prototypes = torch.cat([self.prototypes, self._means(session)])
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return probabilities (n, classes seen)."""
@@ -76,7 +77,7 @@ class Fact(Method):
 
     def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
         """Return probabilities (n, way) of an episode's classes."""
-        return self._probabilities(queries, _means(shots))
+        return self._probabilities(queries, self._means(shots))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the prototypes (classes seen, D) and the virtual ones (V, D)."""
@@ -86,6 +87,9 @@ class Fact(Method):
         """Restore both."""
         self.prototypes = state["prototypes"].clone()
         self.virtual = state["virtual"].clone()
+
+    def _means(self, session: Session) -> torch.Tensor:
+        return class_means(session.features, session.labels, session.class_ids).float()
 
     def _probabilities(self, queries: Queries, prototypes: torch.Tensor) -> torch.Tensor:
         features, params = queries.features, self.params
@@ -206,14 +210,3 @@ def strongest(similarity: torch.Tensor, count: int) -> torch.Tensor:
         return similarity
     kept = similarity.topk(count, dim=1).indices
     return torch.zeros_like(similarity).scatter(1, kept, similarity.gather(1, kept))
-
-
-def drawn_share(beta: float, generator: torch.Generator) -> float:
-    """Return a coefficient from Beta(beta, beta), its randomness taken from `generator`."""
-    seed = int(torch.randint(2**62, (1,), generator=generator))
-    return float(np.random.default_rng(seed).beta(beta, beta))
-
-
-def _means(session: Session) -> torch.Tensor:
-    features, labels = session.features, session.labels
-    return torch.stack([features[labels == c].mean(dim=0) for c in session.class_ids])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 
 from fscil_bench.method import MethodContext
 from fscil_bench.protocol import Session
 
-from ._joint import JointMethod
-from ._network_training import BatchNorm, Head, Schedule, TrainingParams, part_of, shuffled
+from ._joint import JointMethod, JointParams
+from ._network_training import shuffled
+from ._prefixed import part_of
 
 
 class JointBalanced(JointMethod):
@@ -48,14 +48,9 @@ class JointBalanced(JointMethod):
     }
 
     @dataclass(frozen=True)
-    class Params(TrainingParams):
-        """As of every trained network; `balance` is how classes are made to weigh the same."""
+    class Params(JointParams):
+        """`balance` is how classes are made to weigh the same."""
 
-        epochs: Annotated[int, Field(ge=0)] = 2
-        lr: Annotated[float, Field(ge=0)] = 0.01
-        schedule: Schedule = "cosine"
-        head: Head = "cosine"
-        batch_norm: BatchNorm = "trained"
         balance: Literal["sampling", "logit"] = "sampling"
 
     params: Params

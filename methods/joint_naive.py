@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
-
-from pydantic import Field
+from typing import Any, ClassVar
 
 from fscil_bench.protocol import Session
 
-from ._joint import JointMethod
-from ._network_training import BatchNorm, Head, Schedule, TrainingParams, shuffled
+from ._joint import JointMethod, JointParams
+from ._network_training import shuffled
 
 
 class JointNaive(JointMethod):
@@ -58,17 +55,9 @@ class JointNaive(JointMethod):
     }
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {"lr": (0.003, 0.01, 0.03, 0.1)}
 
-    @dataclass(frozen=True)
-    class Params(TrainingParams):
-        """As of every trained network; an epoch is a pass over all images so far."""
+    Params = JointParams
 
-        epochs: Annotated[int, Field(ge=0)] = 2
-        lr: Annotated[float, Field(ge=0)] = 0.01
-        schedule: Schedule = "cosine"
-        head: Head = "cosine"
-        batch_norm: BatchNorm = "trained"
-
-    params: Params
+    params: JointParams
 
     def learn_session(self, session: Session) -> None:
         """Append rows for the new classes and train on with all images so far."""

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from fscil_bench.representation import Representation, TrainingBatch
 
 from ._cosine_head import cosine_logits, drawn_rows
+from ._turns import turned
 
 TURNS = 4
 """Quarter turns that an image can be shown with, none included."""
@@ -70,14 +71,14 @@ class Rotation(Representation):
         """
         assert isinstance(head, RotationHead)
         if self.params.weight == 0:
-            turned, turns = batch.images[:0], batch.labels[:0]
+            shown, turns = batch.images[:0], batch.labels[:0]
         else:
-            turned, turns = shown_turns(batch, self.params.turns)
+            shown, turns = shown_turns(batch, self.params.turns)
         upright = len(batch.labels)
-        features = backbone(torch.cat([batch.images, turned])).float()
+        features = backbone(torch.cat([batch.images, shown])).float()
         logits = cosine_logits(features[:upright], head.rows.weight, self.params.temperature)
         loss = F.cross_entropy(logits, batch.labels)
-        if len(turned):
+        if len(shown):
             with torch.autocast(features.device.type, enabled=False):
                 told = F.cross_entropy(head.turns(features[upright:]), turns)
             loss = loss + self.params.weight * told
@@ -103,14 +104,6 @@ def shown_turns(
     images = batch.images
     if which == "all":
         turns = torch.arange(TURNS, device=images.device).repeat_interleave(len(images))
-        return torch.cat([turned(images, quarter) for quarter in range(TURNS)]), turns
+        return turned(images.repeat(TURNS, 1, 1, 1), turns), turns
     turns = torch.randint(TURNS, (len(images),), generator=batch.generator).to(images.device)
-    shown = torch.empty_like(images)
-    for quarter in range(TURNS):
-        shown[turns == quarter] = turned(images[turns == quarter], quarter)
-    return shown, turns
-
-
-def turned(images: torch.Tensor, quarters: int) -> torch.Tensor:
-    """Return square images (n, 3, S, S) turned counter-clockwise by so many quarter turns."""
-    return torch.rot90(images, quarters, dims=(2, 3))
+    return turned(images, turns), turns
