@@ -315,6 +315,8 @@ def report(
         say(f"warning: {warning}")
     for file in output.files:
         say(f"wrote {file}")
+    if output.missing and results is not None:
+        say(f"for these results, add to each command of missing runs: --results {results}")
     if output.failures:
         listed = "\n  ".join(output.failures)
         raise FscilError(f"runs that could not be made; the others are stored:\n  {listed}")

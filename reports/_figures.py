@@ -136,7 +136,7 @@ def curve_figure(
     figure = new_figure(height, width)
     axes = figure.add_subplot()
     handles = [_draw(axes, curve, index) for index, curve in enumerate(curves)]
-    positions = sorted({x for curve in curves for x in curve.positions})
+    positions = sorted({x for curve in (*curves, *behind) for x in curve.positions})
     axes.set_xticks(positions[:: math.ceil(len(positions) / _TICKS)])
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fscil_bench.commands import command_for, seeds_text
+from fscil_bench.commands import command_for, protocol_word, seeds_text
 from fscil_bench.registry import Registry
 from fscil_bench.report import Selection
 from fscil_bench.spec import RunSpec
@@ -28,19 +29,22 @@ def lacking_runs(rows: Sequence[Row], selection: Selection, registry: Registry) 
     seeds that some row has and another lacks.
     """
     lacks = [lack for row in rows for lack in _of_row(row, rows, selection, registry)]
-    return lacks + list(_without_row(rows, selection))
+    return lacks + list(_without_row(rows, selection, registry))
 
 
 def plain_command(
-    method: str, selection: Selection, representation: str | None, seeds: str | int
+    method: str,
+    selection: Selection,
+    representation: str | None,
+    seeds: str | int,
+    registry: Registry,
 ) -> str:
     """Return the command for runs of which nothing is stored that it could be copied from."""
-    words = ["fscil-bench run", f"--method {method}", f"--protocol {selection.protocol}"]
-    if representation:
-        words.append(f"--representation {representation}")
-    if selection.split:
-        words.append(f"--split {selection.split}")
-    return " ".join([*words, f"--seeds {seeds}"])
+    protocol = protocol_word(selection.protocol or "", registry)
+    words = ["--method", method, "--protocol", protocol]
+    words += ["--representation", representation] if representation else []
+    words += ["--split", selection.split] if selection.split else []
+    return f"fscil-bench run {shlex.join([*words, '--seeds', str(seeds)])}"
 
 
 def _of_row(
@@ -73,7 +77,7 @@ def _command_like(
     return command_for(wanted, registry, seeds)
 
 
-def _without_row(rows: Sequence[Row], selection: Selection) -> Iterator[Lack]:
+def _without_row(rows: Sequence[Row], selection: Selection, registry: Registry) -> Iterator[Lack]:
     """Yield the runs of what was asked for by name and has no row at all."""
     stored = {(row.spec.method, row.spec.representation.name) for row in rows}
     methods = selection.methods or sorted({method for method, _ in stored})
@@ -83,5 +87,5 @@ def _without_row(rows: Sequence[Row], selection: Selection) -> Iterator[Lack]:
             if any(m == method and representation in (None, r) for m, r in stored):
                 continue
             name = f"{method} [{representation}]" if representation else method
-            command = plain_command(method, selection, representation, seeds_text(seeds))
+            command = plain_command(method, selection, representation, seeds_text(seeds), registry)
             yield Lack(f"{name}, {_seeds_in_words(seeds)}", command)

@@ -55,7 +55,7 @@ def _asked_runs(report: str, given: ReportInput) -> list[StoredRun]:
     raise FscilError(
         f"no stored run fits protocol {selection.protocol!r} and what else was asked for "
         f"(protocols with runs: {stored}); make one: "
-        f"{plain_command(methods[0], selection, brought, seed)}"
+        f"{plain_command(methods[0], selection, brought, seed, given.registry)}"
     )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,23 +12,22 @@ from pydantic import Field
 
 from fscil_bench.metrics import Interval
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.report import Report, ReportInput, ReportOutput
 from fscil_bench.store import write_text
 
 from ._accuracy import accuracy_curve, curve_lines
+from ._drawn_rows import drawn_rows
 from ._facts import note_lines
 from ._figures import Curve, curve_figure, figure_style, save_figure
-from ._labels import row_labels
 from ._missing import Lack, lacking_runs
 from ._one_protocol import rows_of_protocol
 from ._published import PublishedRow, published_rows
+from ._published_alone import PublishedAlone, published_alone
 from ._published_notes import row_notes
 from ._published_table import chosen_published
-from ._rows import Row
 from ._selected import files_folder
 from ._tables import csv_text, escape_markdown
-from ._usual import registered_protocol, same_shape, usual_params, usual_run
+from ._usual import registered_protocol
 
 CHOSEN = " †"
 """Stands behind the published names whose epoch was chosen on test data."""
@@ -80,6 +78,9 @@ class Curves(Report):
 
     def build(self, given: ReportInput) -> ReportOutput:
         """Write curves.png / .pdf / .csv, curves.md and, of every row, curves-all.csv."""
+        alone = published_alone(given, self.params.rows)
+        if alone is not None and self._behind(alone.rows, alone.protocol):
+            return self._build_alone(alone, files_folder(given, self.params))
         rows, damaged = rows_of_protocol(self.name, given, self.params.rows)
         protocol = registered_protocol(rows[0].spec, given.registry)
         published = published_rows(protocol)
@@ -90,14 +91,26 @@ class Curves(Report):
         lacks = lacking_runs(drawn, given.selection, given.registry)
         notes = [*note_lines(drawn, given.registry), *damaged]
         text = _markdown(protocol, lines, every, notes, lacks)
-        folder = files_folder(given, self.params)
+        files = self._write(files_folder(given, self.params), text, lines, every)
+        missing = tuple(dict.fromkeys(lack.command for lack in lacks))
+        return ReportOutput(text, files, missing, tuple(damaged))
+
+    def _build_alone(self, alone: PublishedAlone, folder: Path) -> ReportOutput:
+        """Draw what is published, where nothing is measured."""
+        protocol = alone.protocol
+        lines = Lines([], _published(self._behind(alone.rows, protocol), protocol))
+        every = Lines([], _published(alone.rows, protocol))
+        parts = [_title(protocol), alone.notice]
+        text = "\n\n".join([*parts, *_published_text(protocol, lines, len(alone.rows))]) + "\n"
+        files = self._write(folder, text, lines, every)
+        return ReportOutput(text, files, (alone.command,))
+
+    def _write(self, folder: Path, text: str, lines: Lines, every: Lines) -> tuple[Path, ...]:
         files = {folder / f"{self.name}.md": text}
         files[folder / f"{self.name}-all.csv"] = csv_text(every.csv())
         for path, content in files.items():
             write_text(path, content)
-        missing = tuple(dict.fromkeys(lack.command for lack in lacks))
-        pictures = _draw(lines, folder, self.name)
-        return ReportOutput(text, (*pictures, *files), missing, tuple(damaged))
+        return (*_draw(lines, folder, self.name), *files)
 
     def _behind(self, rows: Sequence[PublishedRow], protocol: Protocol) -> list[PublishedRow]:
         """Return the published rows to draw, the best first."""
@@ -110,30 +123,6 @@ class Curves(Report):
             if len(row.values) == protocol.sessions + 1 and not row.terms.other_protocol
         ]
         return whole[: self.params.most_published]
-
-
-def drawn_rows(rows: Sequence[Row], most: int, registry: Registry) -> list[Row]:
-    """Return at most `most` rows, in their order, under the shortest labels that tell them apart.
-
-    Of each method on each representation one comes first, the one with nothing set by hand if
-    there is one; then a second of each, and so on. Rows of another shape than the protocol's come
-    last.
-    """
-
-    def rank(row: Row) -> tuple[bool, bool]:
-        return not usual_run(row, registry), not usual_params(row.spec, registry)
-
-    counts: Counter[tuple[str, str, str]] = Counter()
-    turns: dict[str, tuple[bool, int]] = {}
-    for row in sorted(rows, key=rank):
-        spec = row.spec
-        kind = spec.method, spec.representation.name, spec.views
-        turns[row.label] = not same_shape(spec, registry), counts[kind]
-        counts[kind] += 1
-    kept = {row.label for row in sorted(rows, key=lambda row: turns[row.label])[:most]}
-    chosen = [row for row in rows if row.label in kept]
-    labels = row_labels([row.spec for row in chosen], registry)
-    return [replace(row, label=label) for row, label in zip(chosen, labels, strict=True)]
 
 
 def _published(
@@ -167,8 +156,7 @@ def _markdown(
 ) -> str:
     shown, count = len(lines.measured), len(every.measured)
     parts = [
-        f"# {escape_markdown(protocol.title)} ({escape_markdown(protocol.name)}): accuracy per "
-        "session",
+        _title(protocol),
         f"`curves.png` shows {shown} of {count} measured rows; bands are 95 % Student-t intervals "
         "of the mean over a row's runs. `curves.csv` has every point drawn, `curves-all.csv` those "
         "of all rows.",
@@ -180,6 +168,11 @@ def _markdown(
     if lines.published:
         parts += _published_text(protocol, lines, len(every.published))
     return "\n\n".join(parts) + "\n"
+
+
+def _title(protocol: Protocol) -> str:
+    name = f"{escape_markdown(protocol.title)} ({escape_markdown(protocol.name)})"
+    return f"# {name}: accuracy per session"
 
 
 def _published_text(protocol: Protocol, lines: Lines, count: int) -> list[str]:

@@ -57,7 +57,8 @@ class FewShot(Report):
     """One row a method: accuracy of ordinary few-shot classification, and paired differences.
 
     Shows whatever episodes are stored for a protocol. The parameters say which it should have, and
-    which `--run-missing` makes: of all methods that learn episodes, or of those named.
+    which `--run-missing` makes: of the methods named, or of all that learn episodes from frozen
+    features. Those that learn from images take hours of training, and are made if named.
     """
 
     name = "few-shot"
@@ -76,19 +77,15 @@ class FewShot(Report):
     params: Params
 
     def requests(self, selection: Selection, registry: Registry) -> Sequence[Wanted]:
-        """Return the episodes of the methods named, or of all that learn episodes."""
-        able = [
-            name
-            for name in registry.names("method")
-            if registry.get("method", name).value.learns_episodes()
-        ]
+        """Return the episodes of the methods named, or of all that learn them without images."""
+        named = selection.methods or _learning_from_features(registry)
         given = self.params
         return [
             Wanted(
                 RunRequest(method, _protocol(selection), representation, seed=seed),
                 episodes=Design(given.way, shot, given.queries, given.episodes),
             )
-            for method in selection.methods or able
+            for method in named
             for representation in selection.representations or ("cosine",)
             for shot in given.shots
             for seed in selection.seeds or (0,)
@@ -141,6 +138,16 @@ class FewShot(Report):
         registry.get("protocol", name)
         wanted = self.requests(selection, registry)
         return tuple(wanted_commands([w for w in wanted if not _is_stored(w, stored)], registry))
+
+
+def _learning_from_features(registry: Registry) -> list[str]:
+    """Return the methods that learn episodes from the features of any representation."""
+    methods = ((name, registry.get("method", name).value) for name in registry.names("method"))
+    return [
+        name
+        for name, method in methods
+        if method.learns_episodes() and not method.needs.images and not method.needs.extras
+    ]
 
 
 def _protocol(selection: Selection) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from ._figures import curve_figure, figure_style, save_figure
 from ._latex import escape_latex, latex_table
 from ._missing import Lack, lacking_runs
 from ._one_protocol import rows_of_protocol
-from ._published import published_rows
+from ._published import PublishedRow, published_rows
+from ._published_alone import PublishedAlone, published_alone
 from ._published_table import PublishedTable, chosen_published
 from ._rows import Row
 from ._selected import files_folder
@@ -47,7 +48,8 @@ FORMULAS_LATEX = (
 class MainTable(Report):
     """One row a method: accuracy in each session, Avg, PD, PR, base, new and harmonic mean.
 
-    What papers print for the protocol stands in a block of its own.
+    What papers print for the protocol stands in a block of its own, or alone while no run of the
+    protocol is stored.
     """
 
     name = "main-table"
@@ -70,12 +72,16 @@ class MainTable(Report):
 
         A part of the table goes into a folder of its own.
         """
+        alone = published_alone(given, self.params.rows)
+        if alone is not None and chosen_published(alone.rows, self.params.published):
+            return self._build_alone(alone, files_folder(given, self.params))
         found, damaged = rows_of_protocol(self.name, given, self.params.rows)
         rows = found[::-1]  # as the field prints them: the best at the end of the table
         lacks = lacking_runs(rows, given.selection, given.registry)
         columns, cells = accuracy_columns(rows), [accuracy_cells(row) for row in rows]
         notes = note_lines(rows, given.registry)
-        published = self._published(registered_protocol(rows[0].spec, given.registry))
+        protocol = registered_protocol(rows[0].spec, given.registry)
+        published = self._published(protocol, published_rows(protocol))
         table = markdown_table(columns, cells)
         text = _markdown(rows[0], table, notes + damaged, lacks, published)
         latex = latex_table(columns, cells, [FORMULAS_LATEX, *map(escape_latex, notes)])
@@ -84,19 +90,38 @@ class MainTable(Report):
             f"{self.name}.csv": csv_table(columns, cells),
             f"{self.name}.tex": latex,
         }
-        if published.rows:
-            contents[f"{self.name}-published.csv"] = published.csv()
-            contents[f"{self.name}-published.tex"] = published.latex()
         folder = files_folder(given, self.params)
-        files = {folder / name: content for name, content in contents.items()}
-        for path, content in files.items():
-            write_text(path, content)
+        files = _write(folder, contents | self._published_files(published))
         missing = tuple(dict.fromkeys(lack.command for lack in lacks))
         return ReportOutput(text, (*files, *_draw(found, folder)), missing, tuple(damaged))
 
-    def _published(self, protocol: Protocol) -> PublishedTable:
-        rows = chosen_published(published_rows(protocol), self.params.published)
-        return PublishedTable(protocol, rows)
+    def _build_alone(self, alone: PublishedAlone, folder: Path) -> ReportOutput:
+        """Write what is published, where nothing is measured."""
+        published = self._published(alone.protocol, alone.rows)
+        parts = [_title(alone.protocol), alone.notice, "## Published", published.markdown()]
+        text = "\n\n".join(parts) + "\n"
+        files = _write(folder, {f"{self.name}.md": text} | self._published_files(published))
+        return ReportOutput(text, files, (alone.command,))
+
+    def _published(self, protocol: Protocol, rows: Sequence[PublishedRow]) -> PublishedTable:
+        return PublishedTable(protocol, chosen_published(rows, self.params.published))
+
+    def _published_files(self, published: PublishedTable) -> dict[str, str]:
+        if not published.rows:
+            return {}
+        stem = f"{self.name}-published"
+        return {f"{stem}.csv": published.csv(), f"{stem}.tex": published.latex()}
+
+
+def _write(folder: Path, contents: Mapping[str, str]) -> tuple[Path, ...]:
+    files = {folder / name: content for name, content in contents.items()}
+    for path, content in files.items():
+        write_text(path, content)
+    return tuple(files)
+
+
+def _title(protocol: Protocol) -> str:
+    return f"# {escape_markdown(protocol.title)} ({escape_markdown(protocol.name)})"
 
 
 def _draw(rows: Sequence[Row], folder: Path) -> tuple[Path, ...]:
@@ -110,9 +135,8 @@ def _draw(rows: Sequence[Row], folder: Path) -> tuple[Path, ...]:
 def _markdown(
     row: Row, table: str, notes: Sequence[str], lacks: Sequence[Lack], published: PublishedTable
 ) -> str:
-    protocol = row.spec.protocol
     parts = [
-        f"# {escape_markdown(protocol.title)} ({escape_markdown(protocol.name)})",
+        _title(row.spec.protocol),
         "Accuracy in each session, its average, drop and retention, and the last session's "
         "accuracy on base and new classes; all in %.",
         table.rstrip(),

@@ -80,7 +80,7 @@ def _runs(given: ReportInput) -> tuple[list[StoredRun], tuple[str, ...]]:
         raise FscilError(
             "no stored run fits what was asked for (protocols with runs: "
             f"{', '.join(names) or 'none'}); make one: "
-            f"{plain_command(methods[0], wanted, brought, seed)}"
+            f"{plain_command(methods[0], wanted, brought, seed, registry)}"
         )
     good, damaged = readable(asked, lambda run: run.metrics)
     if not good:

@@ -55,7 +55,10 @@ def test_a_report_names_missing_runs_with_their_commands(folder: Path) -> None:
     table = call(folder, "report", "main-table", *words)
     assert table.exit_code == 0
     assert "--method ncm --protocol PATH/TO/toy.toml --seeds 7" in table.output
-    assert "--method ldc --protocol toy" in table.output
+    assert "--method ldc --protocol PATH/TO/toy.toml" in table.output
+    assert "--results" not in table.output
+    elsewhere = call(folder, "report", "main-table", *words, "--results", str(folder / "results"))
+    assert f"each command of missing runs: --results {folder / 'results'}" in elsewhere.output
 
 
 @pytest.mark.parametrize("what", ["methods", "representations", "protocols", "reports"])

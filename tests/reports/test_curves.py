@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.protocol import Protocol
 from fscil_bench.registry import Registry, load_registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.reports._drawn_rows import drawn_rows
 from fscil_bench.reports._rows import group_rows
-from fscil_bench.reports.curves import Curves, drawn_rows
+from fscil_bench.reports.curves import Curves
 from fscil_bench.store import Store
 
 DEFAULTS = {"steps": 8, "widths": [64, 32]}
@@ -134,3 +135,16 @@ def test_rows_of_the_protocol_s_shape_come_before_others(
 def test_an_unknown_published_name_is_refused(make: Any) -> None:
     with pytest.raises(UsageError, match="did you mean 'CEC'"):
         make("cifar100", published="CCE")
+
+
+def test_published_curves_stand_alone_while_nothing_is_measured(make: Any) -> None:
+    output = make("cifar100", published="CEC; OrCo")
+    lines = lines_of(next(path for path in output.files if path.name == "curves.csv"))
+
+    assert {line["published"] for line in lines} == {"yes"}
+    assert {line["label"].removesuffix(" †") for line in lines} == {"CEC", "OrCo"}
+    assert "Nothing is measured" in output.text
+    assert output.missing == ("fscil-bench run --method ncm --protocol cifar100 --seeds 0",)
+    for nothing in ({"published": "none"}, {"most_published": 0}, {"rows": "ncm"}):
+        with pytest.raises(FscilError, match="no stored run fits protocol 'cifar100'"):
+            make("cifar100", **nothing)

@@ -18,6 +18,7 @@ from fscil_bench.episode_store import (
     write_episodes,
 )
 from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.method import Needs
 from fscil_bench.params import NoParams, parse_params
 from fscil_bench.protocol import Protocol
 from fscil_bench.registry import Plugin, Registry
@@ -34,6 +35,7 @@ class NcmParams:
 
 class Ncm:
     Params = NcmParams
+    needs = Needs()
 
     @classmethod
     def learns_episodes(cls) -> bool:
@@ -44,16 +46,33 @@ class Ldc(Ncm):
     Params = NoParams
 
 
+class CecTrained(Ldc):
+    needs = Needs(images=True)
+
+
+class Fact(Ldc):
+    needs = Needs(extras=("virtual",))
+
+
 class Finetune(Ldc):
     @classmethod
     def learns_episodes(cls) -> bool:
         return False
 
 
+METHODS = {
+    "ncm": Ncm,
+    "ldc": Ldc,
+    "finetune": Finetune,
+    "cec_trained": CecTrained,
+    "fact": Fact,
+}
+
+
 @pytest.fixture
 def registry(toy_protocol: Protocol) -> Registry:
     made = Registry()
-    for name, value in (("ncm", Ncm), ("ldc", Ldc), ("finetune", Finetune)):
+    for name, value in METHODS.items():
         made.add(Plugin("method", name, value, Path(__file__), "test"))
     made.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
     return made
@@ -275,6 +294,8 @@ def test_the_episodes_it_wants(registry: Registry) -> None:
         ("ncm", Design(3, 5, 15, 600)),
     ]
     assert {(w.request.representation, w.request.seed) for w in wanted} == {("fact", 4)}
+    named = made.requests(Selection("toy", methods=("cec_trained",)), registry)
+    assert [w.request.method for w in named] == ["cec_trained", "cec_trained"]
 
 
 @pytest.mark.parametrize("shots", ["", "0", "1,x"])

@@ -316,6 +316,27 @@ def test_published_rows_stand_in_a_block_of_their_own(
     assert r"LDC\textsuperscript{b} & 77.89" in tex
 
 
+def test_published_rows_stand_alone_while_nothing_is_measured(
+    make: Any, registry: Registry, tmp_path: Path
+) -> None:
+    registry.add(load_registry().get("protocol", "cub200"))
+
+    output = make("cub200")
+
+    assert "Nothing is measured: no run of this protocol is stored" in output.text
+    assert "| LDC" in output.text
+    assert [path.name for path in output.files] == [
+        "main-table.md",
+        "main-table-published.csv",
+        "main-table-published.tex",
+    ]
+    assert len(lines_of(tmp_path / "out" / "main-table-published.csv")) > 20
+    assert output.missing == ("fscil-bench run --method ncm --protocol cub200 --seeds 0",)
+    for asked in ({"methods": ("ncm",)}, {"params": MainTable.Params(published="none")}):
+        with pytest.raises(FscilError, match="no stored run fits protocol 'cub200'"):
+            make("cub200", **asked)
+
+
 def test_a_part_of_the_table_leaves_the_whole_one_as_it_is(factory: Any, make: Any) -> None:
     for method in ("ncm", "ldc"):
         factory.write(factory.spec(method))
