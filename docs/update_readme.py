@@ -1,6 +1,10 @@
-"""Put the generated table and picture into README.md, so that no number there is typed.
+"""Put generated tables and pictures into README.md, so that no number there is typed.
 
-python docs/update_readme.py [RESULTS]
+python docs/update_readme.py [RESULTS [README]]
+
+A table is what stands between `<!-- table: PROTOCOL -->` and `<!-- end of table -->`, a picture
+what `![…](docs/FIGURE-PROTOCOL.png)` names. Each is taken from the reports in RESULTS; one of
+which there is no report stays as it is, and is named.
 """
 
 from __future__ import annotations
@@ -11,25 +15,39 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BEGIN, END = "<!-- table: {} -->", "<!-- end of table -->"
+BLOCK = re.compile(r"(<!-- table: (\S+) -->).*?(<!-- end of table -->)", re.DOTALL)
+PICTURE = re.compile(r"!\[[^\]]*\]\(docs/([a-z]+(?:-[a-z]+)*)-(\w+)\.png\)")
 
 
 def main() -> None:
-    """Replace every block between table markers by the report of that protocol."""
+    """Update the tables and pictures of a README."""
     results = Path(sys.argv[1] if len(sys.argv) > 1 else "results")
-    readme = ROOT / "README.md"
+    readme = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    for protocol in re.findall(r"<!-- table: (\S+) -->", text):
-        folder = results / "reports" / protocol / "main-table"
-        lines = (folder / "main-table.md").read_text(encoding="utf-8").splitlines()
-        table = [line for line in lines if line.startswith(("|", "- "))]
-        rows = "\n".join(line for line in table if line.startswith("|"))
-        notes = "\n".join(line for line in table if line.startswith("- "))
-        begin = BEGIN.format(protocol)
-        block = f"{begin}\n\n{rows}\n\n{notes}\n\n{END}"
-        text = re.sub(f"{re.escape(begin)}.*?{re.escape(END)}", lambda _: block, text, flags=re.S)  # noqa: B023
-        shutil.copyfile(folder / "curve.png", ROOT / "docs" / f"curve-{protocol}.png")
-    readme.write_text(text, encoding="utf-8")
+    readme.write_text(with_tables(text, results / "reports"), encoding="utf-8")
+    for stem, protocol in PICTURE.findall(text):
+        drawn = sorted((results / "reports" / protocol).glob(f"*/{stem}.png"))
+        if drawn:
+            shutil.copyfile(drawn[0], readme.parent / "docs" / f"{stem}-{protocol}.png")
+        else:
+            print(f"left as it is: picture {stem} of {protocol}")
+
+
+def with_tables(text: str, reports: Path) -> str:
+    """Return a README's text with the tables of those main tables that were drawn."""
+
+    def block(match: re.Match[str]) -> str:
+        begin, protocol, end = match.groups()
+        file = reports / protocol / "main-table" / "main-table.md"
+        if not file.exists():
+            print(f"left as it is: table of {protocol}")
+            return match[0]
+        measured = re.split(r"\n(?:## Published|Missing:)\n", file.read_text(encoding="utf-8"))[0]
+        rows = "\n".join(line for line in measured.splitlines() if line.startswith("|"))
+        notes = "\n".join(line for line in measured.splitlines() if line.startswith("- "))
+        return f"{begin}\n\n{rows}\n\n{notes}\n\n{end}"
+
+    return BLOCK.sub(block, text)
 
 
 if __name__ == "__main__":

@@ -30,13 +30,14 @@ def wanted_by(report: Report, selection: Selection, registry: Registry) -> Seque
 def make_missing(bench: Workbench, wanted: Sequence[Wanted]) -> tuple[str, ...]:
     """Make what is not stored, one after the other; return what could not be made, and why.
 
-    Everything is planned before anything is run. A run that fails does not stop the others, and
-    what an interruption leaves out is made when the same is wanted again. A run whose arrays
-    cannot be read counts as not stored.
+    Seed by seed: what an interruption leaves can then be compared in pairs, and what is compared
+    in time was timed side by side. Everything is planned before anything is run. A run that fails
+    does not stop the others, and what an interruption leaves out is made when the same is wanted
+    again. A run whose arrays cannot be read counts as not stored.
     """
     todo: list[tuple[str, Callable[[], object]]] = []
     failures: dict[str, None] = {}
-    for each in wanted:
+    for each in sorted(wanted, key=lambda each: each.request.seed):
         try:
             work = _work(bench, each)
         except FscilError as error:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fscil_bench.registry import Registry
 
-from ._labels import row_labels
-from ._rows import Row
+from ._rows import Row, relabelled
 from ._usual import same_shape, usual_params, usual_run
 
 
@@ -32,6 +30,4 @@ def drawn_rows(rows: Sequence[Row], most: int, registry: Registry) -> list[Row]:
         turns[row.label] = not same_shape(spec, registry), counts[kind]
         counts[kind] += 1
     kept = {row.label for row in sorted(rows, key=lambda row: turns[row.label])[:most]}
-    chosen = [row for row in rows if row.label in kept]
-    labels = row_labels([row.spec for row in chosen], registry)
-    return [replace(row, label=label) for row, label in zip(chosen, labels, strict=True)]
+    return relabelled([row for row in rows if row.label in kept], registry)

@@ -25,8 +25,9 @@ def row_labels(specs: Sequence[RunSpec], registry: Registry) -> list[str]:
     """Return a name for each table row: the method, and what tells it from its other rows.
 
     `ldc [fact, dim=20] (steps=3, epochs=5)`: in brackets the representation, unless it is the
-    baseline's; then the parameters and settings that are not the defaults, or that differ
-    between rows of the method, and views that are not plain.
+    baseline's; then the parameters that are not the defaults, the one parameter in which the rows
+    of a method differ if there is just one, settings that differ between them, and views that are
+    not plain.
     """
     return [_label(spec, [s for s in specs if s.method == spec.method], registry) for spec in specs]
 
@@ -81,8 +82,16 @@ def _shown(
     params: Mapping[str, Any],
     siblings: Sequence[Mapping[str, Any]],
 ) -> list[str]:
-    """Return what a label says of a plug-in's parameters: the unusual and the distinguishing."""
-    names = set(_differing(siblings)) | set(changed_params(registry, kind, name, params))
+    """Return what a label says of a plug-in's parameters: the unusual and the distinguishing.
+
+    Where rows differ in several parameters, one that has its default goes without saying.
+    """
+    defaults = default_params(registry, kind, name)
+    names = set(_differing(siblings))
+    if len(names) > 1:
+        unsaid = {key for key in defaults if params.get(key, _ABSENT) == defaults[key]}
+        names -= unsaid
+    names |= set(changed_params(registry, kind, name, params))
     order = [key for key in params if key in names]
     order += sorted(names - set(params))
     return named_values({key: params.get(key, _ABSENT) for key in order})

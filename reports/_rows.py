@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.registry import Registry
@@ -72,6 +72,12 @@ def group_rows(runs: Iterable[StoredRun], registry: Registry) -> list[Row]:
         groups.setdefault(run.spec.row, []).append(run)
     labels = row_labels([group[-1].spec for group in groups.values()], registry)
     return [_row(group, label) for group, label in zip(groups.values(), labels, strict=True)]
+
+
+def relabelled(rows: Sequence[Row], registry: Registry) -> list[Row]:
+    """Return some of the rows under the shortest labels that tell just these apart."""
+    labels = row_labels([row.spec for row in rows], registry)
+    return [replace(row, label=label) for row, label in zip(rows, labels, strict=True)]
 
 
 def axes_text(row: Row) -> str:

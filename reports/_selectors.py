@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fscil_bench.errors import UsageError, nearest
 from fscil_bench.registry import Registry
 from fscil_bench.spec import RunSpec
 
-from ._labels import row_labels
-from ._rows import Row
+from ._rows import Row, relabelled
 
 HOW = (
     "write METHOD [REPRESENTATION] (name=value, name=value), several with ; between; "
@@ -62,8 +61,7 @@ def chosen_rows(rows: Sequence[Row], text: str, registry: Registry) -> list[Row]
         for part in filter(None, (part.strip() for part in text.split(";"))):
             found |= {row.label: row for row in _fitting(part, rows)}
         chosen = [row for row in rows if row.label in found]
-    labels = row_labels([row.spec for row in chosen], registry)
-    return [replace(row, label=label) for row, label in zip(chosen, labels, strict=True)]
+    return relabelled(chosen, registry)
 
 
 def parse_selector(text: str) -> Selector:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fscil_bench.commands import default_params
@@ -10,7 +10,7 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.registry import Registry
 from fscil_bench.spec import RunSpec
 
-from ._rows import Row
+from ._rows import Row, relabelled
 
 
 def registered_protocol(spec: RunSpec, registry: Registry) -> Protocol:
@@ -60,6 +60,12 @@ def same_shape(spec: RunSpec, registry: Registry) -> bool:
     protocol = registered_protocol(spec, registry)
     own = spec.protocol.model_copy(update={"recipe": protocol.recipe})
     return own == protocol and spec.split == protocol.split
+
+
+def own_rows(rows: Sequence[Row], registry: Registry) -> list[Row]:
+    """Return the rows on their protocol's own shots and sessions; all, if there is none."""
+    own = [row for row in rows if same_shape(row.spec, registry)]
+    return relabelled(own, registry) if own else list(rows)
 
 
 def _usual(

@@ -22,7 +22,7 @@ from ._published_table import PublishedTable, chosen_published
 from ._rows import Row
 from ._selected import files_folder
 from ._tables import csv_table, escape_markdown, markdown_table
-from ._usual import registered_protocol
+from ._usual import own_rows, registered_protocol
 
 FORMULAS = (
     "A_t is the accuracy after session t, in %: correct / total, top-1, over the test images and "
@@ -59,11 +59,14 @@ class MainTable(Report):
     class Params:
         """`rows`: of these rows alone, `ncm; ldc (steps=3)`. `published`: all, none or `CEC; FACT`.
 
-        Both as they are called in the table; a `;` stands between several.
+        Both as they are called in the table; a `;` stands between several. Rows with other shots,
+        sessions or class order than the protocol's own are left out, unless `all` is true or they
+        are asked for by `rows` or the split.
         """
 
         rows: str = ""
         published: str = "all"
+        all: bool = False
 
     params: Params
 
@@ -75,11 +78,13 @@ class MainTable(Report):
         alone = published_alone(given, self.params.rows)
         if alone is not None and chosen_published(alone.rows, self.params.published):
             return self._build_alone(alone, files_folder(given, self.params))
-        found, damaged = rows_of_protocol(self.name, given, self.params.rows)
+        every, damaged = rows_of_protocol(self.name, given, self.params.rows)
+        chosen = self.params.all or self.params.rows.strip() or given.selection.split
+        found = every if chosen else own_rows(every, given.registry)
         rows = found[::-1]  # as the field prints them: the best at the end of the table
         lacks = lacking_runs(rows, given.selection, given.registry)
         columns, cells = accuracy_columns(rows), [accuracy_cells(row) for row in rows]
-        notes = note_lines(rows, given.registry)
+        notes = note_lines(rows, given.registry) + _left_out(len(every) - len(found))
         protocol = registered_protocol(rows[0].spec, given.registry)
         published = self._published(protocol, published_rows(protocol))
         table = markdown_table(columns, cells)
@@ -111,6 +116,16 @@ class MainTable(Report):
             return {}
         stem = f"{self.name}-published"
         return {f"{stem}.csv": published.csv(), f"{stem}.tex": published.latex()}
+
+
+def _left_out(count: int) -> list[str]:
+    if not count:
+        return []
+    rows = "row is" if count == 1 else "rows are"
+    return [
+        f"{count} more {rows} stored, with other shots, sessions or class order than the "
+        "protocol's (--set all=true shows them)."
+    ]
 
 
 def _write(folder: Path, contents: Mapping[str, str]) -> tuple[Path, ...]:

@@ -55,6 +55,18 @@ def test_only_what_is_not_stored_is_made(bench: Workbench) -> None:
     assert made(bench) == after
 
 
+def test_runs_of_a_seed_are_made_side_by_side(bench: Workbench) -> None:
+    tukey = replace(NCM, params={"space": "tukey"})
+    make_missing(bench, [*seeds(NCM, 0, 1), *seeds(tukey, 0, 1)])
+    runs = bench.store.runs()[0]
+    assert [(run.spec.seed, run.spec.params["space"]) for run in runs] == [
+        (0, "raw"),
+        (0, "tukey"),
+        (1, "raw"),
+        (1, "tukey"),
+    ]
+
+
 def test_an_interruption_leaves_what_is_done(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,22 @@ def test_rows_of_one_method_show_what_differs_alone(factory: Any, registry: Regi
     assert row_labels(specs, registry) == ["ldc (steps=3)", "ldc (steps=8)"]
 
 
+def test_where_rows_differ_in_much_defaults_go_without_saying(
+    factory: Any, registry: Registry
+) -> None:
+    changes = ({}, {"steps": 3}, {"widths": [8]}, {"steps": 3, "widths": [8]})
+    specs = [factory.spec("ldc", params=DEFAULTS | each) for each in changes]
+    specs.append(factory.spec("ldc", params={"widths": [8]}))
+
+    assert row_labels(specs, registry) == [
+        "ldc",
+        "ldc (steps=3)",
+        "ldc (widths=[8])",
+        "ldc (steps=3, widths=[8])",
+        "ldc (widths=[8], steps=unset)",
+    ]
+
+
 def test_an_unknown_method_shows_what_differs(factory: Any, registry: Registry) -> None:
     specs = [factory.spec("mine", params={"a": a, "b": True}) for a in (1, 2)]
 

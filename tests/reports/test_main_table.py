@@ -166,10 +166,34 @@ def test_rows_with_different_sessions_stand_side_by_side(
     short = toy_protocol.override(sessions=1)
     factory.write(factory.spec("ldc", protocol=short), [(36, 0), (34, 6)])
 
-    output = make()
+    output = make(params=MainTable.Params(all=True))
 
     assert "| ldc | 1 | 90.00 | 80.00 | – |" in output.text
     assert "they differ in sessions (2 / 1)" in output.text
+
+
+def test_rows_of_other_shots_or_sessions_wait_until_they_are_asked_for(
+    factory: Any, make: Any, toy_protocol: Protocol
+) -> None:
+    short = toy_protocol.override(sessions=1)
+    factory.write(factory.spec("ldc", protocol=short), [(36, 0), (34, 6)])
+    alone = [line.split(" | ")[0] for line in table_lines(make())[2:]]
+    factory.write(factory.spec("ncm", split="outlier:0.5"))
+    factory.write(factory.spec("ncm"))
+
+    shown = {
+        name: [line.split(" | ")[0] for line in table_lines(output)[2:]]
+        for name, output in {
+            "usual": make(),
+            "split": make(split="outlier:0.5"),
+            "rows": make(params=MainTable.Params(rows="ldc; ncm (split=outlier:0.5)")),
+        }.items()
+    }
+
+    assert alone == ["| ldc"]
+    assert shown == {"usual": ["| ncm"], "split": ["| ncm"], "rows": ["| ncm", "| ldc"]}
+    assert "2 more rows are stored, with other shots" in make().text
+    assert len(table_lines(make(params=MainTable.Params(all=True)))) == 2 + 3
 
 
 def test_a_protocol_of_one_session_has_no_new_classes(
