@@ -2,9 +2,10 @@
 
 python docs/update_readme.py [RESULTS [README]]
 
-A table is what stands between `<!-- table: PROTOCOL -->` and `<!-- end of table -->`, a picture
-what `![…](docs/FIGURE-PROTOCOL.png)` names. Each is taken from the reports in RESULTS; one of
-which there is no report stays as it is, and is named.
+What stands between `<!-- table: REPORT PROTOCOL -->` and `<!-- end of table -->` becomes the
+report's first table with the note on all its rows and a link to a copy of the report, and
+`![…](docs/FIGURE-PROTOCOL.png)` a copy of that figure. A report or figure that RESULTS has not
+leaves things as they are, and is named.
 """
 
 from __future__ import annotations
@@ -12,42 +13,53 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"(<!-- table: (\S+) -->).*?(<!-- end of table -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- table: (\S+) (\S+) -->).*?(<!-- end of table -->)", re.DOTALL)
 PICTURE = re.compile(r"!\[[^\]]*\]\(docs/([a-z]+(?:-[a-z]+)*)-(\w+)\.png\)")
 
 
 def main() -> None:
-    """Update the tables and pictures of a README."""
+    """Update the tables and pictures of a README, and what they link to."""
     results = Path(sys.argv[1] if len(sys.argv) > 1 else "results")
     readme = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    readme.write_text(with_tables(text, results / "reports"), encoding="utf-8")
+    copied = {
+        f"{report}-{protocol}.md": results / "reports" / protocol / report / f"{report}.md"
+        for _, report, protocol, _ in BLOCK.findall(text)
+    }
     for stem, protocol in PICTURE.findall(text):
         drawn = sorted((results / "reports" / protocol).glob(f"*/{stem}.png"))
-        if drawn:
-            shutil.copyfile(drawn[0], readme.parent / "docs" / f"{stem}-{protocol}.png")
+        copied[f"{stem}-{protocol}.png"] = drawn[0] if drawn else results / f"{stem}.png"
+    for name, source in copied.items():
+        if source.exists():
+            shutil.copyfile(source, readme.parent / "docs" / name)
         else:
-            print(f"left as it is: picture {stem} of {protocol}")
+            print(f"left as it is: {name}, of which there is no report")
+    readme.write_text(with_tables(text, results / "reports"), encoding="utf-8")
 
 
 def with_tables(text: str, reports: Path) -> str:
-    """Return a README's text with the tables of those main tables that were drawn."""
+    """Return a README's text with the tables of those reports that were drawn."""
 
     def block(match: re.Match[str]) -> str:
-        begin, protocol, end = match.groups()
-        file = reports / protocol / "main-table" / "main-table.md"
+        begin, report, protocol, end = match.groups()
+        file = reports / protocol / report / f"{report}.md"
         if not file.exists():
-            print(f"left as it is: table of {protocol}")
             return match[0]
-        measured = re.split(r"\n(?:## Published|Missing:)\n", file.read_text(encoding="utf-8"))[0]
-        rows = "\n".join(line for line in measured.splitlines() if line.startswith("|"))
-        notes = "\n".join(line for line in measured.splitlines() if line.startswith("- "))
-        return f"{begin}\n\n{rows}\n\n{notes}\n\n{end}"
+        lines = file.read_text(encoding="utf-8").splitlines()
+        table = takewhile(_is_row, dropwhile(lambda line: not _is_row(line), lines))
+        note = next(line for line in lines if line.startswith("- "))
+        link = f"[All notes](docs/{report}-{protocol}.md)"
+        return "\n".join([begin, "", *table, "", f"{note[2:]} {link}", "", end])
 
     return BLOCK.sub(block, text)
+
+
+def _is_row(line: str) -> bool:
+    return line.startswith("|")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ def heat_map(
 ) -> Figure:
     """Return a heat map; `cells` are numbers with the texts written there, by (row, column).
 
-    A cell that is not given is left white, with a dash.
+    A cell that is not given is left white, with a dash. Numbers far below the rest share the
+    lowest colour, which the colour bar's pointed end says.
     """
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
@@ -37,7 +38,7 @@ def heat_map(
     figure = new_figure(height, max(width, 2.4))
     axes = figure.add_subplot()
     numbers = [value for value, _ in cells.values()]
-    scale = Normalize(min(numbers), max(numbers))
+    scale = Normalize(lowest_shown(numbers), max(numbers), clip=True)
     grid = [[cells.get((row, column), (math.nan, "–"))[0] for column in columns] for row in rows]
     image = axes.imshow(grid, cmap=COLOURS, norm=scale, aspect="auto")
     for y, row in enumerate(rows):
@@ -53,8 +54,20 @@ def heat_map(
         spine.set_visible(False)
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         label.set_parse_math(False)
-    figure.colorbar(image, ax=axes, label=title, shrink=0.9, pad=0.02)
+    cut = "min" if min(numbers) < lowest_shown(numbers) else "neither"
+    figure.colorbar(image, ax=axes, label=title, shrink=0.9, pad=0.02, extend=cut)
     return figure
+
+
+def lowest_shown(numbers: Sequence[float]) -> float:
+    """Return the least of the numbers that is not an outlier: Tukey's lower fence, Q1 − 1.5 IQR.
+
+    One method that forgets everything would otherwise leave a single colour to all others.
+    """
+    import numpy as np
+
+    first, third = np.quantile(numbers, (0.25, 0.75))
+    return min(number for number in numbers if number >= first - 1.5 * (third - first))
 
 
 def _text_colour(background: tuple[float, ...], empty: bool) -> str:

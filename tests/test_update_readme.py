@@ -13,11 +13,8 @@ REPORT = """# Toy (toy)
 | --- | ---: |
 | ncm | 81.50 |
 
-- ncm: 5 epochs.
-
-Missing:
-
-- ldc, seed 0: `fscil-bench run`
+- All rows: 5 epochs.
+- ncm: 12 bytes stored.
 
 ## Published
 
@@ -27,16 +24,24 @@ Missing:
 """
 README = """Before.
 
-<!-- table: toy -->
+<!-- table: main-table toy -->
 old
 <!-- end of table -->
 
-<!-- table: other -->
+<!-- table: grid other_1 -->
 kept
 <!-- end of table -->
 
 ![A curve](docs/curve-toy.png)
 ![Another](docs/loss-curves-other_1.png)
+"""
+NEW = """
+| Method | 0 |
+| --- | ---: |
+| ncm | 81.50 |
+
+All rows: 5 epochs. [All notes](docs/main-table-toy.md)
+
 """
 
 
@@ -57,11 +62,12 @@ def test_tables_and_pictures_of_reports_are_put_in_and_the_others_stay(readme: P
     words = [sys.executable, str(SCRIPT), str(readme.parent / "results"), str(readme)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
 
-    table = "| Method | 0 |\n| --- | ---: |\n| ncm | 81.50 |\n\n- ncm: 5 epochs.\n\n"
-    expected = README.replace("old\n", f"\n{table}")
-    assert readme.read_text() == expected
-    assert (readme.parent / "docs" / "curve-toy.png").read_bytes() == b"new picture"
+    docs = readme.parent / "docs"
+    assert readme.read_text() == README.replace("old\n", NEW)
+    assert (docs / "main-table-toy.md").read_text() == REPORT
+    assert (docs / "curve-toy.png").read_bytes() == b"new picture"
+    assert sorted(path.name for path in docs.iterdir()) == ["curve-toy.png", "main-table-toy.md"]
     assert done.stdout.splitlines() == [
-        "left as it is: table of other",
-        "left as it is: picture loss-curves of other_1",
+        "left as it is: grid-other_1.md, of which there is no report",
+        "left as it is: loss-curves-other_1.png, of which there is no report",
     ]

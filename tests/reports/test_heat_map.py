@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from fscil_bench.reports._figures import figure_style
-from fscil_bench.reports._heat_map import heat_map
+from fscil_bench.reports._heat_map import heat_map, lowest_shown
 
 CELLS = {("ncm", "a_b"): (10.0, "10"), ("ncm", "c"): (30.0, "30"), ("ldc", "c"): (20.0, "20")}
 
@@ -43,3 +43,10 @@ def test_texts_contrast_with_their_cells(figure: Figure) -> None:
         "black",
         "black",
     ]
+
+
+def test_numbers_far_below_the_rest_share_the_lowest_colour() -> None:
+    # Quartiles 20 and 24, so that the fence is 20 - 1.5 * 4 = 14.
+    assert lowest_shown([1.0, 20.0, 22.0, 24.0, 26.0]) == 20.0
+    assert lowest_shown([15.0, 20.0, 22.0, 24.0, 26.0]) == 15.0
+    assert lowest_shown([3.0]) == 3.0
