@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -41,9 +42,17 @@ class TableRow:
 
 
 def markdown_table(columns: Sequence[Column], rows: Sequence[TableRow]) -> str:
-    """Return a pipe table, the best mean of each column in bold."""
+    """Return a pipe table, the best mean of each column in bold.
+
+    A pipe table has one line of headings: those that several groups have name their group.
+    """
     best = best_cells(columns, rows)
-    lines = [_pipes(["Method", "n", *(escape_markdown(c.heading) for c in columns)])]
+    count = Counter(column.heading for column in columns)
+    headings = [
+        f"{c.group}: {c.heading}" if count[c.heading] > 1 and c.group else c.heading
+        for c in columns
+    ]
+    lines = [_pipes(["Method", "n", *map(escape_markdown, headings)])]
     lines.append(_pipes(["---", "---:", *("---:" for _ in columns)]))
     for index, row in enumerate(rows):
         cells = []

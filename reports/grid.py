@@ -204,12 +204,5 @@ def _markdown(
 
 
 def _table_markdown(table: Table) -> str:
-    """Return the table; a pipe table has no groups of columns, so that headings name theirs."""
-    columns = [
-        replace(column, heading=f"{column.group}: {column.heading}")
-        if column.group and table.heading
-        else column
-        for column in table.columns
-    ]
-    text = markdown_table(columns, table.rows).rstrip()
+    text = markdown_table(table.columns, table.rows).rstrip()
     return text.replace("| Method |", f"| {table.first} |", 1)

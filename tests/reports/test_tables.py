@@ -38,6 +38,16 @@ def test_markdown_table() -> None:
     )
 
 
+def test_headings_that_several_groups_have_name_theirs() -> None:
+    columns = [
+        Column("a", "All", "Plain"),
+        Column("b", "All", "Outliers"),
+        Column("c", "PD", "Plain"),
+        Column("d", "n"),
+    ]
+    assert markdown_table(columns, []).startswith("| Method | n | Plain: All | Outliers: All | PD ")
+
+
 def test_a_single_row_is_not_the_best_of_anything() -> None:
     assert best_cells(COLUMNS, ROWS[:1]) == set()
 
