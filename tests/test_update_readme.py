@@ -24,11 +24,11 @@ REPORT = """# Toy (toy)
 """
 README = """Before.
 
-<!-- table: main-table toy -->
+<!-- table: toy/main-table -->
 old
 <!-- end of table -->
 
-<!-- table: grid other_1 -->
+<!-- table: other_1/grid/representation=cosine,fact -->
 kept
 <!-- end of table -->
 
