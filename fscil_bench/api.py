@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fscil_bench.compute import PrecisionChoice
 from fscil_bench.episode_store import Design, StoredEpisodes, episodes_frame, stored_episodes
 from fscil_bench.episodes import plan_episodes, run_episodes
-from fscil_bench.errors import FscilError, StoreError
+from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.evaluation import Evaluation
 from fscil_bench.missing import make_missing, wanted_by
 from fscil_bench.params import parse_params
@@ -251,7 +251,7 @@ def make_report(
         progress: True shows progress on stderr.
 
     Raises:
-        FscilError: an unknown report or parameter, or nothing to draw from.
+        FscilError: an unknown report or parameter, no such folder, or nothing to draw from.
         StoreError: with `strict`, a stored run or set of episodes cannot be read.
     """
     options = Options(
@@ -266,6 +266,8 @@ def make_report(
         protocol = registry.add_protocol_file(Path(protocol))
     plugin = registry.get("report", name)
     store = Store(_path(results), _path(cache))
+    if results is not None and not run_missing and not store.results.is_dir():
+        raise UsageError(f"{store.results}: no folder of results; `run --results` makes one")
     named = tuple(expand_methods(methods, registry))
     selection = Selection(protocol, named, tuple(representations), tuple(seeds), split)
     made = plugin.value(parse_params(f"report {name!r}", plugin.value.Params, params or {}))
@@ -278,9 +280,13 @@ def make_report(
     episodes, damaged = stored_episodes(store)
     warnings = tuple(str(problem) for problem in [*problems, *damaged])
     evaluation = Evaluation(store, registry)
+    unread = {
+        "unread_runs": _left_out(problems, store.results / "runs", protocol),
+        "unread_episodes": _left_out(damaged, store.results / "episodes", protocol),
+    }
     try:
         output: ReportOutput = made.build(
-            ReportInput(selection, runs, target, registry, episodes, evaluation)
+            ReportInput(selection, runs, target, registry, episodes, evaluation, **unread)
         )
     except FscilError as error:
         notes = ["runs that cannot be read:", *warnings] if warnings else []
@@ -288,10 +294,18 @@ def make_report(
         if not notes:
             raise
         raise type(error)("\n".join([str(error), *notes])) from error
-    output = replace(output, warnings=(*output.warnings, *warnings), failures=failures)
+    told = "\n".join(output.warnings)
+    untold = (warning for warning in warnings if warning not in told)
+    output = replace(output, warnings=(*output.warnings, *untold), failures=failures)
     if strict:
         refuse_unread(output, results)
     return output
+
+
+def _left_out(problems: Iterable[StoreError], root: Path, protocol: str | None) -> tuple[str, ...]:
+    """Return what a report on a protocol says of records below `root` that cannot be read."""
+    place = str(root / protocol / "_")[:-1] if protocol else ""
+    return tuple(f"left out: {problem}" for problem in problems if str(problem).startswith(place))
 
 
 def refuse_unread(output: ReportOutput, results: Path | str | None = None) -> None:

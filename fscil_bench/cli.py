@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fscil_bench.cli_support import (
+    RESULTS_HINT,
     Cache,
     DataRoot,
     Debug,
@@ -23,6 +24,7 @@ from fscil_bench.cli_support import (
     complain,
     explained,
     fitting_methods,
+    naming_results,
     open_workbench,
     parse_seeds,
     parse_settings,
@@ -264,7 +266,10 @@ def report(
     settings: Annotated[
         list[str], typer.Option("--set", help="A parameter of the report, name=value.")
     ] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Folder of the report's files.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the report's files; replaces those of the same name."),
+    ] = None,
     run_missing: Annotated[
         bool,
         typer.Option("--run-missing", help="Make the runs that it needs and that are not stored."),
@@ -290,33 +295,34 @@ def report(
     del debug
     from fscil_bench.api import make_report, refuse_unread
 
-    output = make_report(
-        name,
-        protocol,
-        methods=words([*(compared or []), *method]),
-        representations=words(representation),
-        seeds=parse_seeds(seeds) if seeds is not None else (),
-        split=split,
-        params=parse_settings(settings),
-        results=results,
-        folder=out,
-        plugins=plugin,
-        run_missing=run_missing,
-        data_root=data_root,
-        cache=cache,
-        device=device,
-        precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
-        weights=weights,
-        unofficial_data=unofficial_data,
-        progress=run_missing,
-    )
+    with naming_results(results):
+        output = make_report(
+            name,
+            protocol,
+            methods=words([*(compared or []), *method]),
+            representations=words(representation),
+            seeds=parse_seeds(seeds) if seeds is not None else (),
+            split=split,
+            params=parse_settings(settings),
+            results=results,
+            folder=out,
+            plugins=plugin,
+            run_missing=run_missing,
+            data_root=data_root,
+            cache=cache,
+            device=device,
+            precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
+            weights=weights,
+            unofficial_data=unofficial_data,
+            progress=run_missing,
+        )
     show(output.text)
     for warning in output.warnings:
         say(f"warning: {warning}")
     for file in output.files:
         say(f"wrote {file}")
     if output.missing and results is not None:
-        say(f"for these results, add to each command of missing runs: --results {results}")
+        say(RESULTS_HINT.format(results))
     if output.failures:
         listed = "\n  ".join(output.failures)
         raise FscilError(f"runs that could not be made; the others are stored:\n  {listed}")
@@ -330,7 +336,7 @@ def describe(kind: str, value: Any) -> str:
         return (
             f"{value.title}: {value.base_classes} + {value.sessions} × {value.way} classes, "
             f"{value.shot}-shot, {value.images.size}×{value.images.size}, {value.backbone}, "
-            f"{value.recipe.epochs} epochs"
+            f"{value.recipe.epochs} epoch{'s' * (value.recipe.epochs != 1)}"
         )
     return (value.__doc__ or "").strip().partition("\n")[0]
 

@@ -56,6 +56,7 @@ UnofficialData = Annotated[
     bool, typer.Option("--unofficial-data", help="Use a copy that is not the published one.")
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+RESULTS_HINT = "for these results, add to each command of missing runs: --results {}"
 MOST_SEEDS = 10_000
 """Seeds that one range may name."""
 
@@ -262,3 +263,18 @@ def show(text: str) -> None:
 def say(text: str) -> None:
     """Write a line about what is going on to stderr."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+@contextmanager
+def naming_results(results: Path | None) -> Iterator[None]:
+    """Let errors that suggest a command say that it must name the folder of results, if one was.
+
+    Raises:
+        FscilError: the same as was raised inside.
+    """
+    try:
+        yield
+    except FscilError as error:
+        if results is None or "fscil-bench " not in str(error):
+            raise
+        raise type(error)(f"{error}\n{RESULTS_HINT.format(results)}") from error

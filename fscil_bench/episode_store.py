@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fscil_bench.errors import StoreError
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.spec import RunSpec, digest_of
-from fscil_bench.store import Store, read_record, replaced_folder, write_text
+from fscil_bench.store import Store, read_record, replaced_folder, work_folders, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,10 +198,9 @@ def stored_episodes(store: Store) -> tuple[list[StoredEpisodes], list[StoreError
     """Return all readable episodes, oldest first, and what is wrong with the others."""
     found: list[StoredEpisodes] = []
     errors: list[StoreError] = []
-    root = store.episodes_folder("*", "*", "[!.]*").relative_to(store.results)
-    for path in sorted(store.results.glob(str(root / "episodes.json"))):
+    for folder in work_folders(store.results / "episodes"):
         try:
-            found.append(read_episodes(path.parent))
+            found.append(read_episodes(folder))
         except StoreError as error:
             errors.append(error)
     return sorted(found, key=lambda each: each.record.created), errors

@@ -47,7 +47,8 @@ class ReportInput:
     """What a report draws from: all stored runs, what was asked for, a folder to write into.
 
     `registry` tells the defaults of plug-ins, for labels and commands; `episodes` are all stored
-    few-shot episodes; `evaluation` reads features and true labels, where there are caches to read.
+    few-shot episodes; `evaluation` reads features and true labels, where there are caches to read;
+    `unread_runs` and `unread_episodes` say what of the protocol has a record that cannot be read.
     """
 
     selection: Selection
@@ -56,6 +57,8 @@ class ReportInput:
     registry: Registry
     episodes: Sequence[StoredEpisodes] = ()
     evaluation: Evaluation | None = None
+    unread_runs: tuple[str, ...] = ()
+    unread_episodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import numpy as np
 from platformdirs import user_cache_path
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from fscil_bench.errors import StoreError
 from fscil_bench.metrics import (
@@ -49,9 +49,9 @@ class SessionRecord(BaseModel):
 
     index: int
     classes_seen: int
-    learn_seconds: float
-    score_seconds: float
-    state_bytes: int
+    learn_seconds: Annotated[float, Field(ge=0)]
+    score_seconds: Annotated[float, Field(ge=0)]
+    state_bytes: Annotated[int, Field(ge=0)]
 
 
 class RunRecord(BaseModel):
@@ -85,6 +85,14 @@ class RunRecord(BaseModel):
     representation_log: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     created: str = ""
+
+    @field_validator("representation_log")
+    @classmethod
+    def _has_numbers(cls, log: dict[str, Any]) -> dict[str, Any]:
+        for name in ("seconds", "best_epoch"):
+            if not isinstance(log.get(name, 0), int | float | None):
+                raise ValueError(f"{name} is {log[name]!r}, no number")
+        return log
 
 
 @dataclass(frozen=True)
@@ -272,9 +280,9 @@ class Store:
         runs: list[StoredRun] = []
         errors: list[StoreError] = []
         with _no_collection():
-            for path in sorted((self.results / "runs").glob("*/*/[!.]*/run.json")):
+            for folder in work_folders(self.results / "runs"):
                 try:
-                    runs.append(read_run(path.parent))
+                    runs.append(read_run(folder))
                 except StoreError as error:
                     errors.append(error)
         return sorted(runs, key=lambda run: run.record.created), errors
@@ -316,6 +324,15 @@ def data_roots(given: Path | None = None) -> tuple[Path, ...]:
     variable = os.environ.get(DATA_VARIABLE)
     candidates = [given, Path(variable) if variable else None, Path("data")]
     return tuple(path for path in candidates if path is not None)
+
+
+def work_folders(root: Path) -> list[Path]:
+    """Return the folders PROTOCOL/METHOD/KEY below `root`, each of finished work.
+
+    One without its record is among them: as folders appear whole, something has damaged it.
+    """
+    found = root.glob("*/*/[!.]*")
+    return sorted(path for path in found if path.is_dir() or path.is_symlink())
 
 
 def run_row(run: StoredRun) -> dict[str, Any]:
@@ -373,6 +390,11 @@ def read_run(folder: Path) -> StoredRun:
     seen = [protocol.classes_seen(t) for t in range(protocol.sessions + 1)]
     if [session.classes_seen for session in record.sessions] != seen:
         raise StoreError(f"{path}: damaged, its sessions are not the protocol's; {_remedy(folder)}")
+    if len(record.class_names) != protocol.classes_used:
+        raise StoreError(
+            f"{path}: damaged, it names {len(record.class_names)} classes, the protocol has "
+            f"{protocol.classes_used}; {_remedy(folder)}"
+        )
     return StoredRun(record, folder)
 
 
@@ -401,9 +423,13 @@ def read_record(path: Path, model: type[Record], version: int) -> Record:
     try:
         content = path.read_bytes()
         data = json.loads(content)
-    except (OSError, ValueError) as error:
+    except FileNotFoundError as error:
+        raise StoreError(f"{path}: is missing, its folder is damaged; {remedy}") from error
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path}: damaged, not readable as JSON ({error}); {remedy}") from error
-    found = data.get("schema_version") if isinstance(data, dict) else None
+    if not isinstance(data, dict):
+        raise StoreError(f"{path}: damaged, it holds no record; {remedy}")
+    found = data.get("schema_version")
     if found != version:
         newer = "update fscil-bench, or " if isinstance(found, int) and found > version else ""
         raise StoreError(
@@ -437,7 +463,7 @@ def _problem(error: ValidationError) -> str:
             f"has {where}, which this version of fscil-bench does not know: another version "
             "wrote it; update fscil-bench, or leave it be, or"
         )
-    return f"damaged at {where}: {first['msg']}"
+    return f"damaged{' at ' * bool(where)}{where}: {first['msg']}"
 
 
 def _check_arrays(record: RunRecord, predictions: np.ndarray, targets: np.ndarray) -> None:

@@ -48,6 +48,14 @@ def learning_seconds(run: StoredRun) -> float:
     return sum(session.learn_seconds for session in run.record.sessions[1:])
 
 
+def unit_seconds(runs: Mapping[Key, StoredRun]) -> float:
+    """Return the seconds of training LDC's unit, which the runs share.
+
+    The least, if it was trained more than once: other work on the machine only adds to it.
+    """
+    return min(run.record.pretrain_seconds for run in runs.values())
+
+
 def machine(run: StoredRun) -> tuple[object, ...]:
     """Return what tells the machine that a run was made on: times of others do not compare."""
     return tuple(run.record.environment.get(key) for key in ("processor", "device", "threads"))

@@ -51,7 +51,7 @@ def training_facts(spec: RunSpec, registry: Registry) -> dict[str, str]:
         "backbone": f"backbone {representation.backbone}",
         "pre-training": f"pre-training {representation.pretraining}",
         "representation": f"representation {', '.join([representation.name, *changed])}",
-        "epochs": f"{protocol.recipe.epochs} epochs",
+        "epochs": f"{protocol.recipe.epochs} epoch{'s' * (protocol.recipe.epochs != 1)}",
         "checkpoint": f"checkpoint: {checkpoint_rule(protocol.recipe)}",
         "precision": f"precision {representation.precision}",
     }

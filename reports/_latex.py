@@ -23,6 +23,8 @@ _CHARACTERS = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    '"': r"\texttt{\char34}",
+    "`": r"\textasciigrave{}",
     "±": r"$\pm$",
     "×": r"$\times$",
     "·": r"$\cdot$",
@@ -48,6 +50,7 @@ def latex_table(columns: Sequence[Column], rows: Sequence[TableRow], notes: Sequ
     """
     lines = [
         r"% Needs \usepackage{booktabs}.",
+        r"% Wider than the page? \resizebox{\linewidth}{!}{\input{...}}, of package graphicx.",
         r"\begin{tabular}{@{}l@{}}",
         rf"\begin{{tabular}}{{@{{}}lr{'r' * len(columns)}@{{}}}}",
         r"\toprule",

@@ -15,6 +15,9 @@ from ._selectors import chosen_rows
 FIRST_METHOD = "ncm"
 """What to run where nothing is stored: it takes seconds once the network is trained."""
 
+FIRST_PROTOCOL = "glyphs"
+"""What to run it on: no data are needed."""
+
 
 def rows_of_protocol(report: str, given: ReportInput, rows: str) -> tuple[list[Row], list[str]]:
     """Return the rows that were asked for, best last session first, and what is wrong with others.
@@ -30,6 +33,7 @@ def rows_of_protocol(report: str, given: ReportInput, rows: str) -> tuple[list[R
         StoreError: nothing that fits can be read.
     """
     good, problems = readable(_asked_runs(report, given), lambda run: run.metrics)
+    problems = [*given.unread_runs, *problems]
     if not good:
         raise StoreError("no run can be read; " + "; ".join(problems))
     found = chosen_rows(group_rows(good, given.registry), rows, given.registry)

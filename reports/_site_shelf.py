@@ -73,19 +73,25 @@ def copy_shelves(
         StoreError: a file cannot be read or written.
     """
     shelves: list[Shelf] = []
-    for folder in sorted({path.parent for path in _files(reports, leave_out)}):
+    files = list(_files(reports, leave_out))
+    for folder in sorted({path.parent for path in files}):
         if protocol not in (None, folder.relative_to(reports).parts[0]):
             continue
         place = folder.relative_to(reports)
-        copies = [_copy(path, target, place) for path in sorted(folder.iterdir()) if _wanted(path)]
+        copies = [_copy(path, target, place) for path in sorted(files) if path.parent == folder]
         shelves.append(_shelf(folder, place, copies, len(shelves), registry))
     return shelves
 
 
 def _files(reports: Path, leave_out: str) -> Iterator[Path]:
-    for path in reports.glob("*/*/**/*"):
-        if path.relative_to(reports).parts[1] != leave_out and _wanted(path):
-            yield path
+    """Yield what is copied, by no link to another place: a site may be published."""
+    root = reports.resolve()
+    for folder in reports.glob("*/*"):
+        if folder.name == leave_out or not folder.resolve().is_relative_to(root):
+            continue
+        for path in folder.rglob("*"):
+            if _wanted(path) and path.resolve().is_relative_to(root):
+                yield path
 
 
 def _wanted(path: Path) -> bool:
@@ -121,7 +127,7 @@ def _shelf(
         title=title,
         part=part,
         figures=figures,
-        text="\n".join(_html(path.read_text(encoding="utf-8")) for path in texts),
+        text="\n".join(_html(path.read_text("utf-8", "replace")) for path in texts),
         links=[file for file in files if file.name not in shown],
     )
 

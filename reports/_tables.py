@@ -117,6 +117,7 @@ def escape_markdown(text: str) -> str:
     """Return text that Markdown shows as it is, also in a table's cell."""
     text = re.sub(r"[\\|*`<]", r"\\\g<0>", " ".join(text.split()))
     text = text.replace("](", r"]\(")
+    text = re.sub(r"&(?=#?\w+;)", r"\&", text)
     # An underscore inside a word is no emphasis, and names in terminals stay readable without \.
     return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
 

@@ -9,13 +9,12 @@ from typing import Annotated
 from pydantic import Field
 
 from fscil_bench.errors import UsageError
-from fscil_bench.metrics import mean_interval
 from fscil_bench.report import ReportInput
 from fscil_bench.store import StoredRun
 
 from ._claims import number
 from ._cost_figure import FREE_LUNCH, KIB, Runs, cost_drawing, covariance_bytes
-from ._costs import class_bytes, fixed_bytes, learning_seconds, one_machine
+from ._costs import class_bytes, fixed_bytes, learning_seconds, one_machine, unit_seconds
 from ._facts import human_bytes
 from ._panels import point
 from ._rows import Row
@@ -114,9 +113,8 @@ def _row(name: str, own: Runs, timed: Runs, terms: Terms) -> TableRow:
     if timed:
         cells["session"] = over_runs(timed, _last_seconds)
         cells["sessions"] = over_runs(timed, learning_seconds)
-        units = {each.record.pretrain_seconds for each in timed.values()}
         if name != FREE_LUNCH:
-            cells["unit"] = mean_interval(sorted(units))
+            cells["unit"] = point(unit_seconds(timed))
     return TableRow(name, len(own), cells)
 
 

@@ -19,6 +19,7 @@ from fscil_bench.workbench import RunRequest
 from ._episode_table import episode_notes, episode_table
 from ._episodes import EpisodeRow, chosen_episodes, episode_rows
 from ._latex import escape_latex, latex_table
+from ._one_protocol import FIRST_METHOD
 from ._readable import readable
 from ._tables import csv_table, escape_markdown, markdown_table
 
@@ -95,11 +96,14 @@ class FewShot(Report):
         """Write few-shot.md / .csv / .tex."""
         selection, registry = given.selection, given.registry
         asked = chosen_episodes(given.episodes, selection)
-        stored, damaged = readable(asked, lambda each: each.accuracies)
+        stored, problems = readable(asked, lambda each: each.accuracies)
+        damaged = [*given.unread_episodes, *problems]
         known = {each.spec.run.protocol.name for each in given.episodes}
         missing = self._missing(known, selection, registry, stored)
         if not stored:
-            command = missing[0] if missing else _plain_command(selection, registry)
+            plain = _plain_command(selection, registry)
+            cheap = (each for each in missing if f"--method {FIRST_METHOD} " in each)
+            command = next(cheap, missing[0] if missing else plain)
             raise FscilError(
                 f"no stored episodes fit protocol {selection.protocol!r} and what else was asked "
                 f"for; make some: {command}" + "".join(f"\n{problem}" for problem in damaged)
@@ -158,7 +162,7 @@ def _protocol(selection: Selection) -> str:
 
 def _plain_command(selection: Selection, registry: Registry) -> str:
     """Return the command for episodes on a protocol whose file is not given."""
-    words = ["fscil-bench episodes --method", ",".join(selection.methods) or "METHOD"]
+    words = ["fscil-bench episodes --method", ",".join(selection.methods) or FIRST_METHOD]
     words += ["--protocol", protocol_word(_protocol(selection), registry)]
     return " ".join([*words, "--seeds", seeds_text(selection.seeds or (0,))])
 

@@ -21,7 +21,7 @@ from ._convergence import (
     remaining_fall,
     steps_to_fall,
 )
-from ._costs import learning_seconds, one_machine
+from ._costs import learning_seconds, one_machine, unit_seconds
 from ._figures import Curve
 from ._panels import Panel, panel_figure, panel_lines, point
 from ._rows import Row
@@ -133,10 +133,8 @@ def _accuracies(own: Runs, paper: Runs) -> dict[str, Interval]:
 def _seconds(own: Runs) -> dict[str, Interval]:
     if not own:
         return {}
-    # All seeds share one unit, and its training was timed once.
-    unit = {run.record.pretrain_seconds for run in own.values()}
     return {
-        "unit_seconds": mean_interval(sorted(unit)),
+        "unit_seconds": point(unit_seconds(own)),
         "session_seconds": over_runs(own, learning_seconds),
     }
 
@@ -167,7 +165,7 @@ def _fastest(rows: list[TableRow]) -> list[str]:
     return [
         f"Training the unit took {timed[first]:.0f} seconds with {first}, the fastest, and "
         f"{timed[last]:.0f} with {last}, the slowest: {timed[last] / timed[first]:.1f} times as "
-        "many (each measured once)."
+        "many (no interval: all seeds share one unit)."
     ]
 
 

@@ -11,7 +11,7 @@ from fscil_bench.report import Report, ReportInput, ReportOutput
 from fscil_bench.store import StoredRun, write_text
 
 from ._missing import plain_command
-from ._one_protocol import FIRST_METHOD
+from ._one_protocol import FIRST_METHOD, FIRST_PROTOCOL
 from ._readable import readable
 from ._rows import chosen_runs
 from ._selected import files_folder
@@ -73,8 +73,8 @@ def _runs(given: ReportInput) -> tuple[list[StoredRun], tuple[str, ...]]:
     asked = chosen_runs(given.runs, selection)
     if not asked:
         names = sorted({run.spec.protocol.name for run in given.runs})
-        known = [*names, *registry.names("protocol"), "PROTOCOL"]
-        wanted = replace(selection, protocol=selection.protocol or known[0])
+        first = names[0] if names else FIRST_PROTOCOL
+        wanted = replace(selection, protocol=selection.protocol or first)
         methods = selection.methods or (FIRST_METHOD,)
         brought, seed = next(iter(selection.representations), None), next(iter(selection.seeds), 0)
         raise FscilError(
@@ -85,7 +85,7 @@ def _runs(given: ReportInput) -> tuple[list[StoredRun], tuple[str, ...]]:
     good, damaged = readable(asked, lambda run: run.metrics)
     if not good:
         raise StoreError("no run can be read; " + "; ".join(damaged))
-    return good, tuple(damaged)
+    return good, (*given.unread_runs, *damaged)
 
 
 def _protocols(runs: list[StoredRun], given: ReportInput) -> list[Protocol]:

@@ -61,6 +61,13 @@ def test_a_report_names_missing_runs_with_their_commands(folder: Path) -> None:
     assert f"each command of missing runs: --results {folder / 'results'}" in elsewhere.output
 
 
+def test_an_error_that_suggests_a_command_names_the_results(folder: Path, tmp_path: Path) -> None:
+    drawn = call(folder, "report", "curves", "--protocol", "glyphs", "--results", str(tmp_path))
+    assert drawn.exit_code == 1
+    assert "make one: fscil-bench run --method ncm --protocol glyphs" in drawn.output
+    assert f"--results {tmp_path}" in drawn.output
+
+
 @pytest.mark.parametrize("what", ["methods", "representations", "protocols", "reports"])
 def test_list_names_the_built_in_ones(folder: Path, what: str) -> None:
     known = {

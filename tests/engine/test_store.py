@@ -153,7 +153,9 @@ def test_a_failing_exchange_of_folders_keeps_the_old(
     [
         ('{"schema_version": 1, ', "not readable as JSON"),
         ("", "not readable as JSON"),
-        ("[]", "schema version None"),
+        ("[" * 200_000, "not readable as JSON"),
+        ("[]", "damaged, it holds no record"),
+        ('{"schema_version": 1, "key": "\\ud800"}', "damaged: Invalid JSON"),
         ("{}", "schema version None"),
         (f'{{"schema_version": {SCHEMA_VERSION}}}', "damaged at key"),
     ],
@@ -176,6 +178,32 @@ def test_a_record_that_is_no_text_is_damaged(stored: StoredRun) -> None:
     (stored.folder / "run.json").write_bytes(b"\xff\xfe\x00")
 
     with pytest.raises(StoreError, match="damaged"):
+        read_run(stored.folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"class_names": ["a"]}, "it names 1 classes, the protocol has 6"),
+        ({"representation_log": {"seconds": "b"}}, "seconds is 'b', no number"),
+        ({"representation_log": {"best_epoch": [3]}}, r"best_epoch is \[3\], no number"),
+    ],
+)
+def test_values_that_reports_count_on_are_checked(
+    stored: StoredRun, changes: dict[str, Any], problem: str
+) -> None:
+    edit(stored, **changes)
+
+    with pytest.raises(StoreError, match=f"{problem}; remove the folder"):
+        read_run(stored.folder)
+
+
+def test_a_session_keeps_no_negative_number_of_bytes(stored: StoredRun) -> None:
+    sessions = [session.model_dump() for session in stored.record.sessions]
+    sessions[1]["state_bytes"] = -1
+    edit(stored, sessions=sessions)
+
+    with pytest.raises(StoreError, match=r"damaged at sessions\.1\.state_bytes"):
         read_run(stored.folder)
 
 
@@ -352,9 +380,24 @@ def test_runs_are_sorted_by_time_and_damaged_ones_reported(factory: Any, store: 
     assert str(damaged.folder) in str(problems[0])
 
 
+def test_a_run_that_has_lost_its_record_is_named(factory: Any, store: Store) -> None:
+    whole = factory.write(factory.spec("ncm"))
+    emptied, linked = (factory.write(factory.spec("ldc", seed)) for seed in range(2))
+    (emptied.folder / "run.json").unlink()
+    shutil.rmtree(linked.folder)
+    linked.folder.symlink_to("nowhere")
+
+    runs, problems = store.runs()
+
+    assert [run.key for run in runs] == [whole.key]
+    assert {str(problem).partition(": is missing")[0] for problem in problems} == {
+        str(run.folder / "run.json") for run in (emptied, linked)
+    }
+
+
 def test_leftovers_of_interrupted_writes_are_ignored(store: Store, stored: StoredRun) -> None:
     shutil.copytree(stored.folder, stored.folder.with_name(f".{stored.key}.abc123"))
-    (stored.folder.with_name("unfinished")).mkdir()
+    stored.folder.with_name("notes.txt").touch()
 
     runs, problems = store.runs()
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fscil_bench.api import make_report
-from fscil_bench.errors import FscilError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.registry import load_registry
 from fscil_bench.store import Store, StoredRun
 
@@ -87,3 +87,30 @@ def test_damaged_runs_spoil_no_report(
         for file in run.folder.iterdir():
             file.unlink()
         run.folder.rmdir()
+
+
+def test_the_written_table_names_damaged_records_of_its_protocol(
+    factory: Any, store: Store, tmp_path: Path
+) -> None:
+    protocol = load_registry().protocol("cifar100")[0].override(way=1, sessions=1)
+    runs = [
+        factory.write(factory.spec("ncm", seed, each), [(400, 0), (300, 5)])
+        for seed, each in enumerate((protocol, protocol, protocol.override(name="other")))
+    ]
+    for run in runs[1:]:
+        truncate_record(run)
+
+    made = make_report("main-table", "cifar100", results=store.results, folder=tmp_path / "out")
+
+    table = (tmp_path / "out" / "main-table.md").read_text("utf-8")
+    assert f"left out: {runs[1].folder / 'run.json'}: damaged" in table
+    assert str(runs[2].folder) not in table
+    assert len(made.warnings) == 2
+    assert str(runs[2].folder) in made.warnings[1]
+
+
+def test_a_folder_of_results_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("nowhere", "file"):
+        with pytest.raises(UsageError, match=f"{name}: no folder of results"):
+            make_report("site", results=tmp_path / name)

@@ -305,7 +305,7 @@ def test_shots_of_no_use_are_refused(shots: str) -> None:
 
 
 def test_without_episodes_the_command_is_given(make: Any) -> None:
-    with pytest.raises(FscilError, match="make some: fscil-bench episodes --method ldc"):
+    with pytest.raises(FscilError, match="make some: fscil-bench episodes --method ncm"):
         make()
     with pytest.raises(UsageError, match="name it with --protocol"):
         make(None)

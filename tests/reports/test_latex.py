@@ -30,6 +30,7 @@ ROWS = [
     ),
 ]
 EXPECTED = r"""% Needs \usepackage{booktabs}.
+% Wider than the page? \resizebox{\linewidth}{!}{\input{...}}, of package graphicx.
 \begin{tabular}{@{}l@{}}
 \begin{tabular}{@{}lrrrr@{}}
 \toprule
@@ -73,6 +74,7 @@ def test_without_notes_or_groups_only_the_table_is_left() -> None:
         ("1 ± 2 × 3 – 4", r"1 $\pm$ 2 $\times$ 3 -- 4"),
         ("é ü ß ø", r"\'{e} \"{u} \ss{} \o{}"),
         ("αβ 中", "U+03B1U+03B2 U+4E2D"),
+        ('?` "q"', r"?\textasciigrave{} \texttt{\char34}q\texttt{\char34}"),
         ("two\nlines", "two lines"),
     ],
 )

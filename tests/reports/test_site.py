@@ -312,6 +312,25 @@ def test_reports_are_shown_with_their_files(factory: Any, make: Any, store: Stor
     assert len(page.all("h4")) == 1
 
 
+def test_what_lies_elsewhere_is_not_copied_and_odd_text_is_shown(
+    factory: Any, make: Any, store: Store, tmp_path: Path
+) -> None:
+    factory.write(factory.spec("ncm"))
+    (tmp_path / "private").mkdir()
+    for name in ("secret.csv", "private/secret.csv"):
+        (tmp_path / name).write_text("secret")
+    folder = store.report_folder("main-table", "toy")
+    folder.mkdir(parents=True)
+    (folder / "table.md").write_bytes(b"caf\xe9")
+    (folder / "table.csv").symlink_to(tmp_path / "secret.csv")
+    (folder.parent / "linked").symlink_to(tmp_path / "private", target_is_directory=True)
+    site = make(protocol="toy").files[0].parent
+
+    names = {path.name for path in (site / "reports").rglob("*") if path.is_file()}
+    assert names == {"table.md"}
+    assert "caf\ufffd" in Page(site / "reports.html").text
+
+
 def test_damaged_runs_are_named_and_left_out(factory: Any, make: Any) -> None:
     factory.write(factory.spec("ncm"))
     damaged = factory.write(factory.spec("ldc"))
@@ -325,7 +344,7 @@ def test_damaged_runs_are_named_and_left_out(factory: Any, make: Any) -> None:
 
 
 def test_nothing_to_show(factory: Any, make: Any) -> None:
-    with pytest.raises(FscilError, match="fscil-bench run --method ncm --protocol toy --seeds 0"):
+    with pytest.raises(FscilError, match=r"run --method ncm --protocol PATH/TO/glyphs\.toml"):
         make()
     run = factory.write(factory.spec("ncm"))
     with pytest.raises(FscilError, match="protocols with runs: toy"):

@@ -110,6 +110,7 @@ def test_csv_keeps_full_precision_and_leaves_nan_empty() -> None:
         ("*a* _b_ `c` <d>", r"\*a\* \_b\_ \`c\` \<d>"),
         ("a\\|b", r"a\\\|b"),
         ("[a](b)", r"[a]\(b)"),
+        ("A & B &copy; &#169;", r"A & B \&copy; \&#169;"),
         ("two\nlines", "two lines"),
     ],
 )
