@@ -77,12 +77,12 @@ def latex_texts(
     headings: Sequence[str], widths: Sequence[float], rows: Sequence[Sequence[str]]
 ) -> str:
     r"""Return a booktabs tabular of texts; `widths` are the columns' shares of \linewidth."""
-    columns = "".join(
-        rf">{{\raggedright\arraybackslash}}p{{{width:g}\linewidth}}" for width in widths
-    )
-    body = [" & ".join(escape_latex(cell) for cell in row) + r" \\" for row in rows]
+    columns = "".join(rf"p{{{width:g}\linewidth}}" for width in widths)
+    # In braces \raggedright leaves the \\ that ends the row alone, which else takes package array.
+    cells = [[rf"{{\raggedright {escape_latex(cell)}\par}}" for cell in row] for row in rows]
+    body = [" & ".join(row) + r" \\" for row in cells]
     lines = [
-        r"% Needs \usepackage{array,booktabs}.",
+        r"% Needs \usepackage{booktabs}.",
         rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
         r"\toprule",
         " & ".join(escape_latex(heading) for heading in headings) + r" \\",
