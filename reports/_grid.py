@@ -15,12 +15,8 @@ from fscil_bench.store import StoredRun
 from ._labels import BASELINE_REPRESENTATION, PLAIN, changed_params, named_values
 from ._rows import Row
 from ._tables import Column
-from ._usual import usual_params, usual_representation
+from ._usual import ruler_variant, usual_params, usual_representation
 
-RULER = "ncm"
-"""The method under which representations are compared, and over which methods gain."""
-STRONGER: Mapping[str, Any] = {"space": "tukey"}
-"""The parameters of the ruler's stronger variant, beside its defaults."""
 OLDER = "made by earlier code, which knew other parameters"
 
 FIGURES: Mapping[Column, Callable[[StoredRun], float]] = {
@@ -126,16 +122,6 @@ def column_labels(specs: Sequence[RunSpec], registry: Registry) -> dict[str, str
         own = {n: v for n, v in mine.items() if any(each.get(n) != v for each in same)}
         labels[column] = ", ".join([plain[column], *named_values(own)])
     return labels
-
-
-def ruler_variant(spec: RunSpec, registry: Registry) -> str:
-    """Return `default` or `stronger` for the ruler's two rows, else nothing."""
-    if spec.method != RULER:
-        return ""
-    if usual_params(spec, registry):
-        return "default"
-    changed = changed_params(registry, "method", spec.method, spec.params)
-    return "stronger" if changed == STRONGER else ""
 
 
 def _reason(spec: RunSpec, protocol: Protocol, split: str, every: bool, registry: Registry) -> str:

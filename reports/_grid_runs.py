@@ -12,8 +12,8 @@ from fscil_bench.registry import Registry
 from fscil_bench.report import Selection, Wanted
 from fscil_bench.workbench import RunRequest
 
-from ._grid import RULER, STRONGER, Grid
-from ._usual import usual_params
+from ._grid import Grid
+from ._usual import RULER, STRONGER, usual_params
 
 SEEDS = tuple(range(10))
 """What --run-missing makes where no seeds are asked for."""

@@ -10,7 +10,13 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.registry import Registry
 from fscil_bench.spec import RunSpec
 
+from ._labels import changed_params
 from ._rows import Row, relabelled
+
+RULER = "ncm"
+"""The method under which representations are compared, and over which methods gain."""
+STRONGER: Mapping[str, Any] = {"space": "tukey"}
+"""The parameters of the ruler's stronger variant, beside its defaults."""
 
 
 def registered_protocol(spec: RunSpec, registry: Registry) -> Protocol:
@@ -55,10 +61,15 @@ def usual_run(row: Row, registry: Registry) -> bool:
     )
 
 
-def same_shape(spec: RunSpec, registry: Registry) -> bool:
-    """Return whether a run is on its protocol's own shots and sessions, whatever the recipe."""
+def same_shape(spec: RunSpec, registry: Registry, any_order: bool = False) -> bool:
+    """Return whether a run is on its protocol's own shots and sessions, whatever the recipe.
+
+    With `any_order` the classes may come in another order.
+    """
     protocol = registered_protocol(spec, registry)
-    own = spec.protocol.model_copy(update={"recipe": protocol.recipe})
+    changes: dict[str, Any] = {"recipe": protocol.recipe}
+    changes |= {"class_order": protocol.class_order} if any_order else {}
+    own = spec.protocol.model_copy(update=changes)
     return own == protocol and spec.split == protocol.split
 
 
@@ -66,6 +77,33 @@ def own_rows(rows: Sequence[Row], registry: Registry) -> list[Row]:
     """Return the rows on their protocol's own shots and sessions; all, if there is none."""
     own = [row for row in rows if same_shape(row.spec, registry)]
     return relabelled(own, registry) if own else list(rows)
+
+
+def ruler_variant(spec: RunSpec, registry: Registry) -> str:
+    """Return `default` or `stronger` for the ruler's two rows, else nothing."""
+    if spec.method != RULER:
+        return ""
+    if usual_params(spec, registry):
+        return "default"
+    changed = changed_params(registry, "method", spec.method, spec.params)
+    return "stronger" if changed == STRONGER else ""
+
+
+def usual_rows(rows: Sequence[Row], registry: Registry) -> list[Row]:
+    """Return the rows that are meant where only methods are named.
+
+    On their protocol's shots and sessions, in whatever order of classes; of each method those with
+    nothing set by hand, and of class means the stronger variant too. A method without any such row
+    keeps all its rows.
+    """
+
+    def meant(spec: RunSpec) -> bool:
+        plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
+        return plain and usual_representation(spec, registry) and same_shape(spec, registry, True)
+
+    having = {row.spec.method for row in rows if meant(row.spec)}
+    kept = [row for row in rows if row.spec.method not in having or meant(row.spec)]
+    return relabelled(kept, registry)
 
 
 def _usual(

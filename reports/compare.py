@@ -20,6 +20,7 @@ from ._one_protocol import rows_of_protocol
 from ._orders import order_commands, rankings
 from ._rows import Row
 from ._selected import files_folder
+from ._usual import usual_rows
 
 LONG = 52
 """Characters from which on a row's label is too long to stand in sentences."""
@@ -37,9 +38,15 @@ class Compare(Report):
 
     @dataclass(frozen=True)
     class Params:
-        """`rows`: which rows to compare, as their labels in main-table are written."""
+        """`rows`: which rows to compare, as their labels in main-table are written.
+
+        Without them, each method's rows with nothing set by hand and class means in Tukey space
+        (all rows of a method that has none such); with `all` every row. More pairs ask for larger
+        differences, as tests are corrected over all of them.
+        """
 
         rows: str = ""
+        all: bool = False
 
     params: Params
 
@@ -49,7 +56,9 @@ class Compare(Report):
         Raises:
             FscilError: nothing stored fits, or there are not two rows to compare.
         """
-        full, problems = rows_of_protocol(self.name, given, self.params.rows)
+        every, problems = rows_of_protocol(self.name, given, self.params.rows)
+        chosen = self.params.all or self.params.rows.strip()
+        full = every if chosen else usual_rows(every, given.registry)
         rows, names = _short(full)
         pairs = compared_pairs(on_equal_terms(rows))
         orders = rankings(rows, given.registry)
@@ -57,7 +66,7 @@ class Compare(Report):
             raise FscilError(_nothing_to_compare(full))
         lacks = lacking_runs(full, given.selection, given.registry)
         commands = [] if orders else order_commands(full, given.registry)
-        notes = note_lines(full, given.registry) + problems
+        notes = note_lines(full, given.registry) + _left_out(len(every) - len(full)) + problems
         found = Comparison(rows, names, pairs, orders, commands, lacks, notes)
         folder = files_folder(given, self.params)
         contents = {"md": markdown(found), "csv": pairs_csv(pairs, names), "tex": latex(found)}
@@ -82,6 +91,16 @@ def _short(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
         renamed.append(replace(row, label=name))
         names[name] = row.label
     return renamed, names
+
+
+def _left_out(count: int) -> list[str]:
+    if not count:
+        return []
+    rows = "row is" if count == 1 else "rows are"
+    return [
+        f"{count} more {rows} stored, with parameters set by hand or other shots or sessions than "
+        "the protocol's (--set all=true compares them too, --set rows=... some of them)."
+    ]
 
 
 def _nothing_to_compare(rows: Sequence[Row]) -> str:

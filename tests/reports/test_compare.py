@@ -26,11 +26,13 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def make(store: Store, tmp_path: Path, registry: Registry) -> Any:
     """Return a function that makes the report of all stored runs into `out`."""
 
-    def build(protocol: str | None = "toy", rows: str = "", **asked: Any) -> ReportOutput:
+    def build(
+        protocol: str | None = "toy", rows: str = "", every: bool = False, **asked: Any
+    ) -> ReportOutput:
         given = ReportInput(
             Selection(protocol, **asked), store.runs()[0], tmp_path / "out", registry
         )
-        return Compare(Compare.Params(rows=rows)).build(given)
+        return Compare(Compare.Params(rows=rows, all=every)).build(given)
 
     return build
 
@@ -177,9 +179,10 @@ def test_rows_on_other_terms_stand_alone(write: Any, make: Any) -> None:
     write("b", [28, 30])
     write("a", [20, 20], split="outlier:0.2")
 
-    text = make().text
+    text = make(every=True).text
 
     assert "as no other row has their terms or seeds: a (split=outlier:0.2)" in text
+    assert "1 more row is stored" in make().text
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
-from fscil_bench.reports._rows import group_rows
+from fscil_bench.registry import Registry, load_registry
+from fscil_bench.reports._rows import Row, group_rows
 from fscil_bench.reports._usual import (
     same_shape,
     usual_params,
     usual_representation,
+    usual_rows,
     usual_run,
 )
 
@@ -65,3 +66,30 @@ def test_a_representation_s_parameters(factory: Any, registry: Registry) -> None
     for virtual, usual in ((20, True), (3, False)):
         brought = {"name": "fact", "params": {"virtual": virtual}}
         assert usual_representation(factory.spec(representation=brought), registry) is usual
+
+
+def test_rows_that_are_meant_where_only_methods_are_named(
+    factory: Any, toy_protocol: Protocol
+) -> None:
+    registry = load_registry()
+    teen, ncm = {"alpha": 0.1, "kappa": 16.0}, {"space": "raw", "mean": "raw"}
+    assert usual_params(factory.spec("teen", params=teen), registry)
+    specs = {
+        "usual": factory.spec("teen", params=teen),
+        "set": factory.spec("teen", params=teen | {"alpha": 0.3}),
+        "outliers": factory.spec("teen", params=teen, split="outlier:0.5"),
+        "reordered": factory.spec(
+            "teen", params=teen, protocol=toy_protocol.override(class_order="seed:1")
+        ),
+        "ruler": factory.spec("ncm", params=ncm),
+        "stronger": factory.spec("ncm", params=ncm | {"space": "tukey"}),
+        "unit": factory.spec("ncm", params=ncm | {"mean": "unit"}),
+    }
+    rows = group_rows([factory.write(spec) for spec in specs.values()], registry)
+
+    def kept(chosen: list[Row]) -> list[str]:
+        keys = [row.spec.key for row in usual_rows(chosen, registry)]
+        return [name for name, spec in specs.items() if spec.key in keys]
+
+    assert kept(rows) == ["usual", "reordered", "ruler", "stronger"]
+    assert kept(rows[1:3]) == ["set", "outliers"]
