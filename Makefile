@@ -1,8 +1,8 @@
 # Two commands set everything up on a machine with Python 3.11 or 3.12 and make:
 #   make demo    install, run LDC and the baselines on the embedded data set, draw the table
 #   make test    install, pass the tests
-# `make readme` draws README.md's tables and pictures anew; with DATA_ROOT=DIR, where Tiny-ImageNet
-# lies, those on photographs too (some hours without a GPU, the networks being trained).
+# `make readme RESULTS=NEW_FOLDER` draws README.md's tables and pictures anew; with DATA_ROOT=DIR,
+# where Tiny-ImageNet lies, those on photographs too (hours without a GPU: networks are trained).
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
