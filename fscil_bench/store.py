@@ -63,6 +63,7 @@ class RunRecord(BaseModel):
         flags: words that a table must show beside the row.
         pretrain_seconds: what the method learnt from base data alone took, when it was made.
         peak_memory: bytes of the process at most, when the run ended.
+        load: processes that wanted to run by core, in the run's last minute; 0 where not known.
         representation_log: epochs, seconds, losses and held-out accuracy of base training.
         notes: what the method has to say of itself (repairs, steps not converged).
         parameters: how the method's parameters came about, in a phrase.
@@ -79,6 +80,7 @@ class RunRecord(BaseModel):
     sessions: tuple[SessionRecord, ...]
     pretrain_seconds: float = 0.0
     peak_memory: int = 0
+    load: float = 0.0
     flags: tuple[str, ...] = ()
     notes: dict[str, int | float | str] = {}
     parameters: str = ""

@@ -27,6 +27,7 @@ from fscil_bench.errors import FscilError, UsageError, nearest
 from fscil_bench.features import Features, FeatureSource, check_views, weights_file
 from fscil_bench.image_cache import ImageCache
 from fscil_bench.index_lists import index_of, shots_from_lists
+from fscil_bench.machine import load_per_core
 from fscil_bench.method import Method, MethodContext, Network
 from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.progress import Progress
@@ -223,6 +224,7 @@ class Workbench:
             sessions=outcome.sessions,
             pretrain_seconds=pretrain_seconds,
             peak_memory=peak_memory(),
+            load=load_per_core(),
             flags=flags(plan),
             notes=outcome.notes,
             parameters=plan.parameters,

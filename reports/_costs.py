@@ -11,6 +11,8 @@ import numpy as np
 
 from fscil_bench.store import StoredRun
 
+BUSY = 1.25
+"""Load by core above which times are said to be too long: a run by itself makes about 1."""
 FLOAT = 4
 """Bytes of a float32."""
 
@@ -69,3 +71,16 @@ def one_machine(runs: Mapping[str, Mapping[Key, StoredRun]]) -> dict[str, dict[K
         name: {key: run for key, run in own.items() if machine(run) == chosen}
         for name, own in runs.items()
     }
+
+
+def busy_remarks(runs: Mapping[str, Mapping[Key, StoredRun]]) -> list[str]:
+    """Say so if some of the runs were timed while the machine was doing other work."""
+    loads = [run.record.load for own in runs.values() for run in own.values()]
+    busy = [load for load in loads if load > BUSY]
+    if not busy:
+        return []
+    return [
+        f"{len(busy)} of {len(loads)} runs were timed on a busy machine (up to {max(busy):.1f} "
+        "processes a core wanted to run): their seconds are too long, and differences between "
+        "them are not told from that. `run --force` times a run again."
+    ]

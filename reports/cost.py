@@ -14,7 +14,14 @@ from fscil_bench.store import StoredRun
 
 from ._claims import number
 from ._cost_figure import FREE_LUNCH, KIB, Runs, cost_drawing, covariance_bytes
-from ._costs import class_bytes, fixed_bytes, learning_seconds, one_machine, unit_seconds
+from ._costs import (
+    busy_remarks,
+    class_bytes,
+    fixed_bytes,
+    learning_seconds,
+    one_machine,
+    unit_seconds,
+)
 from ._facts import human_bytes
 from ._panels import point
 from ._rows import Row
@@ -89,7 +96,7 @@ class Cost(Study):
         own_steps = f"ldc, R = {terms.recurrent_steps}"
         drawing = cost_drawing(terms, runs, timed, own_steps)
         shown = [Row(tuple(own.values()), name) for name, own in runs.items()]
-        remarks = _machines(runs, timed)
+        remarks = [*_machines(runs, timed), *busy_remarks(timed)]
         table = Table("cost", "Memory and time", note, COLUMNS, rows)
         sentences = _sentences(terms, runs, timed, own_steps)
         return Findings(sentences, [table], [drawing], shown, remarks)

@@ -21,7 +21,7 @@ from ._convergence import (
     remaining_fall,
     steps_to_fall,
 )
-from ._costs import learning_seconds, one_machine, unit_seconds
+from ._costs import busy_remarks, learning_seconds, one_machine, unit_seconds
 from ._figures import Curve
 from ._panels import Panel, panel_figure, panel_lines, point
 from ._rows import Row
@@ -116,7 +116,8 @@ class MatchingLoss(Study):
         table = Table("matching-loss", "Losses", note, COLUMNS, rows)
         sentences = _sentences(runs) + _fastest(rows)
         shown = [Row(tuple(own.values()), loss) for loss, own in runs.items() if own]
-        return Findings(sentences, [table], [_curves(unit, classifier)], shown)
+        drawing = _curves(unit, classifier)
+        return Findings(sentences, [table], [drawing], shown, busy_remarks(timed))
 
     def _of(self, terms: Terms, loss: str) -> tuple[Variant, Variant]:
         """Return LDC with a loss, on all seeds, and on those that keep their curves."""

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from fscil_bench.reports._costs import (
+    busy_remarks,
     class_bytes,
     drops,
     fixed_bytes,
     learning_seconds,
     one_machine,
+    unit_seconds,
 )
 
 
@@ -40,3 +42,23 @@ def test_the_machine_of_most_runs_is_chosen(factory: Any) -> None:
 
     assert {name: list(own) for name, own in kept.items()} == {"a": [1], "b": [0]}
     assert one_machine({"a": {}}) == {"a": {}}
+
+
+def test_the_unit_s_time_is_the_least(factory: Any) -> None:
+    runs = [
+        factory.write(factory.spec(seed=s), pretrain_seconds=t) for s, t in ((0, 9.0), (1, 4.0))
+    ]
+
+    assert unit_seconds(dict(enumerate(runs))) == 4.0
+
+
+def test_times_from_a_busy_machine_are_said_to_be(factory: Any) -> None:
+    loads = (0.0, 1.0, 1.5, 2.54)
+    runs = {
+        seed: factory.write(factory.spec(seed=seed), load=load) for seed, load in enumerate(loads)
+    }
+
+    (remark,) = busy_remarks({"ldc": runs})
+
+    assert remark.startswith("2 of 4 runs were timed on a busy machine (up to 2.5 processes a core")
+    assert busy_remarks({"ldc": {0: runs[0], 1: runs[1]}, "none": {}}) == []
