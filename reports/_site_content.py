@@ -17,7 +17,7 @@ from ._site_pages import counted
 from ._site_shelf import Shelf
 from .main_table import FORMULAS
 
-FILTERS = ("protocol", "kind", "representation", "split", "views", "backbone")
+FILTERS = ("protocol", "terms", "kind", "representation", "split", "views", "backbone")
 """Fields of an entry that the leaderboard can be filtered by."""
 
 

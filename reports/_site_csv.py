@@ -34,6 +34,7 @@ def _entry_line(entry: Entry) -> Line:
         "views": entry.views,
         "images_per_class": entry.images,
         "runs": entry.runs or "",
+        "terms": entry.terms,
         "stored_bytes": entry.stored,
     }
     for column in COLUMNS:

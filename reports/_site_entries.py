@@ -19,8 +19,11 @@ from ._published import PublishedRow, published_rows
 from ._published_notes import row_notes
 from ._rows import Row, group_rows
 from ._tables import Column
+from ._usual import usual_rows
 
 MEASURED, PUBLISHED = "measured", "published"
+USUAL, OTHER = "usual", "other"
+"""Rows that method names mean (`usual_rows`), published ones among them, and the others."""
 COLUMNS = (
     Column("first", "A_0"),
     Column("last", "A_T"),
@@ -55,6 +58,7 @@ class Entry:
         images: training images a class at most, NaN where not known.
         stored: bytes kept after the last session, NaN where not known.
         runs: how many runs it averages; 0 for a published row.
+        terms: whether it is what the protocol and the method say, or something was set otherwise.
         remarks: what must stand beside it; `notes` are all footnotes of a published row.
     """
 
@@ -73,6 +77,7 @@ class Entry:
     images: float = math.nan
     stored: float = math.nan
     runs: int = 0
+    terms: str = USUAL
     remarks: Sequence[str] = ()
     notes: Sequence[str] = ()
     row: Row | None = field(default=None, repr=False)
@@ -93,11 +98,13 @@ def measured_entries(runs: Iterable[StoredRun], registry: Registry) -> list[Entr
     by_protocol: dict[str, list[StoredRun]] = {}
     for run in runs:
         by_protocol.setdefault(run.spec.protocol.name, []).append(run)
-    return [
-        entry
-        for own in by_protocol.values()
-        for entry in _telling(_measured(row) for row in group_rows(own, registry))
-    ]
+    found: list[Entry] = []
+    for own in by_protocol.values():
+        rows = group_rows(own, registry)
+        # Among themselves these need no words on shots and sessions.
+        usual = {row.spec.row: row for row in usual_rows(rows, registry)}
+        found += _telling(_measured(row, usual.get(row.spec.row)) for row in rows)
+    return found
 
 
 def published_entries(protocols: Iterable[Protocol]) -> list[Entry]:
@@ -115,7 +122,8 @@ def best_first(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=rank)
 
 
-def _measured(row: Row) -> Entry:
+def _measured(row: Row, usual: Row | None) -> Entry:
+    """Return the line of a row; `usual` is the row by its shorter name, if it has one."""
     spec, table_row = row.spec, accuracy_cells(row)
     sessions = row.runs[0].record.sessions
     cells = dict(table_row.cells)
@@ -126,7 +134,7 @@ def _measured(row: Row) -> Entry:
         page=f"rows/{spec.row}.html",
         protocol=spec.protocol.name,
         method=spec.method,
-        detail=row.label.removeprefix(spec.method).strip(),
+        detail=(usual or row).label.removeprefix(spec.method).strip(),
         representation=spec.representation.name,
         backbone=spec.representation.backbone,
         epochs=str(spec.representation.recipe.epochs),
@@ -135,6 +143,7 @@ def _measured(row: Row) -> Entry:
         images=max(run.record.train_images[1] for run in row.runs),
         stored=max(run.record.sessions[-1].state_bytes for run in row.runs),
         runs=len(row.runs),
+        terms=USUAL if usual else OTHER,
         cells=_with_ends(cells, points),
         points=points,
         remarks=sorted(flags),

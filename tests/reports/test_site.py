@@ -278,6 +278,22 @@ def test_details_begin_with_what_tells_rows_apart(factory: Any, registry: Regist
     ]
 
 
+def test_rows_on_the_protocol_s_terms_have_short_names(factory: Any, registry: Registry) -> None:
+    usual, params = {"steps": 8, "widths": [64, 32]}, {"steps": 1, "widths": [64, 32]}
+    specs = [
+        factory.spec("ldc", params=usual),
+        factory.spec("ldc", params=usual, split="outlier:0.1"),
+        factory.spec("ldc", params=params),
+    ]
+    entries = measured_entries([factory.write(spec) for spec in specs], registry)
+
+    assert [(entry.detail, entry.terms) for entry in entries] == [
+        ("", "usual"),
+        ("(steps=8, split=outlier:0.1)", "other"),
+        ("(steps=1, split=seeded)", "other"),
+    ]
+
+
 def test_best_first_and_unknown_last(factory: Any, registry: Registry) -> None:
     worse = factory.write(factory.spec("ncm"))
     better = factory.write(factory.spec("ldc"), [(36, 0), (34, 6), (30, 15)])
