@@ -11,7 +11,16 @@ from fscil_bench.store import StoredRun
 from ._ablation import RECURRENT, SAMPLER
 from ._claims import NO_RUNS, Claim, Part, both_sides, contrasted, untested
 from ._claims_setup import Setup
-from ._costs import FLOAT, class_bytes, drop_slope, fixed_bytes, learning_seconds, machine
+from ._costs import (
+    FLOAT,
+    busy_remarks,
+    class_bytes,
+    drop_slope,
+    fixed_bytes,
+    learning_seconds,
+    machine,
+    unit_seconds,
+)
 from ._paired import FAILS, HOLDS, at_most
 from ._shelf import Shelf
 
@@ -102,5 +111,6 @@ def _time_ratio(ours: Mapping[int, StoredRun], theirs: Mapping[int, StoredRun]) 
     if not ratios:
         return untested("Free-Lunch's sessions took no time")
     interval = mean_interval(ratios)
-    detail = f"{both_sides(*seconds)} seconds; unit {ours[shared[0]].record.pretrain_seconds:.0f}"
+    detail = f"{both_sides(*seconds)} seconds; unit {unit_seconds(ours):.0f}"
+    detail += "; timed on a busy machine" if busy_remarks({"": ours, " ": theirs}) else ""
     return Part(at_most(interval, TIME_RATIO), "", interval, "times", detail, difference=False)

@@ -92,6 +92,16 @@ def test_time_ratio(claims: Any, seconds: tuple[float, ...], verdict: str) -> No
     )
 
 
+def test_a_busy_machine_is_said_beside_the_times(claims: Any) -> None:
+    records = claims.sessions([1, 2, 3], 2.0)
+    claims.write(claims.setup.ldc(), LAST, sessions=records, load=2.0)
+    claims.write(claims.setup.free_lunch(), LAST, sessions=records)
+
+    (part,) = claims.claim(cost.time_claim).parts
+
+    assert part.detail.endswith("; timed on a busy machine")
+
+
 def test_times_of_different_machines_are_not_compared(claims: Any) -> None:
     for name, make in (("one", claims.setup.ldc), ("two", claims.setup.free_lunch)):
         claims.write(make(), LAST, environment={"processor": name})
