@@ -11,6 +11,7 @@ from ._missing import plain_command
 from ._readable import readable
 from ._rows import Row, chosen_runs, group_rows
 from ._selectors import chosen_rows
+from ._usual import usual_rows
 
 FIRST_METHOD = "ncm"
 """What to run where nothing is stored: it takes seconds once the network is trained."""
@@ -38,6 +39,29 @@ def rows_of_protocol(report: str, given: ReportInput, rows: str) -> tuple[list[R
         raise StoreError("no run can be read; " + "; ".join(problems))
     found = chosen_rows(group_rows(good, given.registry), rows, given.registry)
     return sorted(found, key=_last_accuracy, reverse=True), problems
+
+
+def meant_rows(
+    report: str, given: ReportInput, rows: str, every: bool
+) -> tuple[list[Row], list[str], list[str]]:
+    """Return the rows that are meant, a note on those left out, and what is wrong with others.
+
+    Where neither `rows` nor a split is asked for, nor `every` row, these are the usual ones: after
+    a few studies a method has dozens of rows, which its name alone does not mean.
+
+    Raises:
+        UsageError: as `rows_of_protocol` does, and the other errors too.
+    """
+    found, problems = rows_of_protocol(report, given, rows)
+    named = every or rows.strip() or given.selection.split
+    kept = found if named else usual_rows(found, given.registry)
+    count = len(found) - len(kept)
+    note = (
+        f"{count} more {'row is' if count == 1 else 'rows are'} stored, with parameters set by "
+        "hand or other shots or sessions than the protocol's (--set all=true takes them too, "
+        "--set rows=... some of them)."
+    )
+    return kept, [note] if count else [], problems
 
 
 def _last_accuracy(row: Row) -> float:

@@ -15,7 +15,7 @@ from ._card import card_content, card_curves
 from ._card_text import card_csv, card_latex, card_markdown
 from ._figures import curve_figure, figure_style, save_figure
 from ._missing import lacking_runs
-from ._one_protocol import rows_of_protocol
+from ._one_protocol import meant_rows
 from ._rows import Row
 from ._selectors import HOW
 
@@ -35,15 +35,20 @@ class Card(Report):
 
     @dataclass(frozen=True)
     class Params:
-        """`rows`: table rows as labels name them, with `;` between; empty takes all."""
+        """`rows`: table rows as labels name them, with `;` between.
+
+        Without them, each method's rows with nothing set by hand and class means in Tukey space
+        (all rows of a method that has none such); with `all` every row.
+        """
 
         rows: str = ""
+        all: bool = False
 
     params: Params
 
     def build(self, given: ReportInput) -> ReportOutput:
         """Write METHOD-ROW.md / .tex / .csv and METHOD-ROW-curve.png / .pdf / .csv of each row."""
-        rows, damaged = rows_of_protocol(self.name, given, self.params.rows)
+        rows, _, damaged = meant_rows(self.name, given, self.params.rows, self.params.all)
         _check_count(rows)
         texts: list[str] = []
         files: list[Path] = []

@@ -16,11 +16,10 @@ from ._difference_figure import difference_figure, difference_lines
 from ._facts import note_lines
 from ._figures import figure_style, save_figure
 from ._missing import lacking_runs
-from ._one_protocol import rows_of_protocol
+from ._one_protocol import meant_rows
 from ._orders import order_commands, rankings
 from ._rows import Row
 from ._selected import files_folder
-from ._usual import usual_rows
 
 LONG = 52
 """Characters from which on a row's label is too long to stand in sentences."""
@@ -56,9 +55,7 @@ class Compare(Report):
         Raises:
             FscilError: nothing stored fits, or there are not two rows to compare.
         """
-        every, problems = rows_of_protocol(self.name, given, self.params.rows)
-        chosen = self.params.all or self.params.rows.strip()
-        full = every if chosen else usual_rows(every, given.registry)
+        full, left_out, problems = meant_rows(self.name, given, self.params.rows, self.params.all)
         rows, names = _short(full)
         pairs = compared_pairs(on_equal_terms(rows))
         orders = rankings(rows, given.registry)
@@ -66,7 +63,7 @@ class Compare(Report):
             raise FscilError(_nothing_to_compare(full))
         lacks = lacking_runs(full, given.selection, given.registry)
         commands = [] if orders else order_commands(full, given.registry)
-        notes = note_lines(full, given.registry) + _left_out(len(every) - len(full)) + problems
+        notes = note_lines(full, given.registry) + left_out + problems
         found = Comparison(rows, names, pairs, orders, commands, lacks, notes)
         folder = files_folder(given, self.params)
         contents = {"md": markdown(found), "csv": pairs_csv(pairs, names), "tex": latex(found)}
@@ -91,16 +88,6 @@ def _short(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
         renamed.append(replace(row, label=name))
         names[name] = row.label
     return renamed, names
-
-
-def _left_out(count: int) -> list[str]:
-    if not count:
-        return []
-    rows = "row is" if count == 1 else "rows are"
-    return [
-        f"{count} more {rows} stored, with parameters set by hand or other shots or sessions than "
-        "the protocol's (--set all=true compares them too, --set rows=... some of them)."
-    ]
 
 
 def _nothing_to_compare(rows: Sequence[Row]) -> str:

@@ -18,7 +18,7 @@ from ._confusions import confused_pairs
 from ._facts import note_lines
 from ._figures import figure_style, save_figure
 from ._missing import lacking_runs
-from ._one_protocol import rows_of_protocol
+from ._one_protocol import meant_rows
 from ._rows import Row
 from ._selected import files_folder
 
@@ -34,10 +34,15 @@ class Confusion(Report):
 
     @dataclass(frozen=True)
     class Params:
-        """`pairs`: most confused classes a row; `rows`: which, as main-table's labels are."""
+        """`pairs`: most confused classes a row; `rows`: which, as main-table's labels are.
+
+        Without `rows`, each method's rows with nothing set by hand and class means in Tukey space
+        (all rows of a method that has none such); with `all` every row.
+        """
 
         pairs: Annotated[int, Field(ge=1)] = 10
         rows: str = ""
+        all: bool = False
 
     params: Params
 
@@ -47,10 +52,10 @@ class Confusion(Report):
         Raises:
             FscilError: nothing stored fits; the message gives a command that would make a run.
         """
-        rows, problems = rows_of_protocol(self.name, given, self.params.rows)
+        rows, left_out, problems = meant_rows(self.name, given, self.params.rows, self.params.all)
         pairs = {row.label: confused_pairs(row, self.params.pairs) for row in rows}
         lacks = lacking_runs(rows, given.selection, given.registry)
-        notes = note_lines(rows, given.registry) + problems
+        notes = note_lines(rows, given.registry) + left_out + problems
         drawn = rows[:MOST_DRAWN]
         found = Findings(rows, pairs, len(drawn), lacks, notes)
         folder = files_folder(given, self.params)
