@@ -48,7 +48,7 @@ class Card(Report):
 
     def build(self, given: ReportInput) -> ReportOutput:
         """Write METHOD-ROW.md / .tex / .csv and METHOD-ROW-curve.png / .pdf / .csv of each row."""
-        rows, _, damaged = meant_rows(self.name, given, self.params.rows, self.params.all)
+        rows, left_out, damaged = meant_rows(self.name, given, self.params.rows, self.params.all)
         _check_count(rows)
         texts: list[str] = []
         files: list[Path] = []
@@ -59,7 +59,8 @@ class Card(Report):
         # Cards stand alone: only what was asked for by its seed can be missing.
         lacks = lacking_runs(rows, given.selection, given.registry) if given.selection.seeds else []
         missing = tuple(dict.fromkeys(lack.command for lack in lacks))
-        return ReportOutput("\n".join(texts), tuple(files), missing, tuple(damaged))
+        text = "\n".join([*texts, *left_out])
+        return ReportOutput(text, tuple(files), missing, tuple(damaged))
 
 
 def card_stem(row: Row) -> str:

@@ -204,7 +204,9 @@ def test_a_row_is_chosen_and_too_many_are_refused(factory: Any, make: Any) -> No
     assert "\n" not in make("shown (steps=4)").text.partition("# shown (steps=4) on Toy")[0]
     assert facts_of(make("shown (steps=4)"))["Method", "parameters"][0] == "steps=4"
     factory.write(factory.spec("shown", params={"steps": 8}))
-    assert make().text.startswith("# shown on Toy"), "nothing set by hand: it is what is meant"
+    text = make().text
+    assert text.startswith("# shown on Toy"), "nothing set by hand: it is what is meant"
+    assert f"\n{MOST + 1} more rows are stored" in text
 
 
 def test_one_command_for_each_representation_seed(factory: Any, make: Any) -> None:
