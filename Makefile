@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/fscil-bench run --method ncm,finetune,free_lunch,ldc --protocol glyphs --seeds 0-2 --results $(RESULTS)
+	$(BIN)/fscil-bench run --method ncm,free_lunch,ldc,finetune --protocol glyphs --seeds 0-2 --results $(RESULTS)
 	$(BIN)/fscil-bench run --method ncm --set space=tukey --protocol glyphs --seeds 0-2 --results $(RESULTS)
 	$(BIN)/fscil-bench report main-table --protocol glyphs --results $(RESULTS)
 

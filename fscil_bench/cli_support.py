@@ -122,10 +122,16 @@ def open_workbench(
     Raises:
         UsageError: the device or the precision cannot be had.
     """
+    import torch
+
+    from fscil_bench.machine import too_many_threads
     from fscil_bench.progress import for_terminal
     from fscil_bench.store import Store, data_roots
     from fscil_bench.workbench import Options, Workbench
 
+    slow = too_many_threads(torch.get_num_threads())
+    if slow:
+        say(f"warning: {slow}")
     options = Options(
         data_roots=data_roots(data_root),
         device=device,

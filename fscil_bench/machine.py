@@ -1,4 +1,4 @@
-"""What else the machine was doing while something was timed."""
+"""What the machine gives to a process, and what else it was doing while something was timed."""
 
 from __future__ import annotations
 
@@ -15,3 +15,20 @@ def load_per_core() -> float:
     except (AttributeError, OSError):  # not on Windows, and not in every container
         return 0.0
     return round(recent / (os.cpu_count() or 1), 2)
+
+
+def too_many_threads(threads: int) -> str:
+    """Return a warning if `threads` have to share fewer cores; empty if not, or not known.
+
+    They then wait for one another, which can make training many times slower.
+    """
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return ""
+    if threads <= cores:
+        return ""
+    return (
+        f"PyTorch computes with {threads} threads, but this process may use {cores} "
+        f"{'core' if cores == 1 else 'cores'}: that is slow; set OMP_NUM_THREADS={cores}"
+    )

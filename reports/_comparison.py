@@ -124,7 +124,7 @@ def _conclusion(outcome: Outcome, test: PairedTest, comparisons: int) -> str:
         ps += f", {p_text(test.adjusted)} after Holm's correction over {comparisons} pairs"
     if outcome == "too few pairs":
         least = p_text(smallest_p(len(test.differences)))
-        return f"too few pairs, of which Wilcoxon's p is {least} or more whatever they are"
+        return f"too few pairs, of which Wilcoxon's p is at least {least} whatever they are"
     if outcome == "holds after correction":
         return f"this holds{' after correction' if comparisons > 1 else ''} ({ps})"
     if outcome == "only without correction":

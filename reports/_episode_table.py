@@ -91,7 +91,7 @@ def _facts(row: EpisodeRow, registry: Registry) -> dict[str, str]:
         "counts": _counts(row),
         "parameters": parameters_text([record.parameters for record in records]),
         "stored": f"{bytes_text([record.state_bytes for record in records])} stored",
-        "engine": f"engine {spec.engine}, {row.members[0].spec.engine}",
+        "engine": f"engine {spec.engine}, of the episodes {row.members[0].spec.engine}",
         "flags": flags_text(records),
         "notes": notes_text(records),
     }

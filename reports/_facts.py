@@ -65,7 +65,7 @@ def row_facts(row: Row, registry: Registry) -> dict[str, str]:
         **image_facts(spec, records),
         "split": f"split {spec.split}",
         "axes": axes_text(row),
-        "parameters": parameters_text([r.parameters for r in records]),
+        "parameters": parameters_text([r.parameters for r in records]) + _values(spec, registry),
         "stored": f"{bytes_text([r.sessions[-1].state_bytes for r in records])} stored",
         "engine": f"engine {spec.engine}",
         "flags": flags_text(records),
@@ -151,6 +151,12 @@ def parameters_text(phrases: Sequence[str]) -> str:
     """Say how parameters came about."""
     known = sorted({phrase for phrase in phrases if phrase})
     return f"parameters: {' / '.join(known)}" if known else ""
+
+
+def _values(spec: RunSpec, registry: Registry) -> str:
+    """Return the parameters of a method that is not registered, whose defaults are not known."""
+    known = spec.method in registry.names("method")
+    return "" if known or not spec.params else f" ({', '.join(named_values(spec.params))})"
 
 
 def bytes_text(counts: Sequence[int]) -> str:

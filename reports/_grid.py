@@ -15,7 +15,7 @@ from fscil_bench.store import StoredRun
 from ._labels import BASELINE_REPRESENTATION, PLAIN, changed_params, named_values
 from ._rows import Row
 from ._tables import Column
-from ._usual import ruler_variant, usual_params, usual_representation
+from ._usual import alike, ruler_variant, usual_params, usual_representation
 
 OLDER = "made by earlier code, which knew other parameters"
 
@@ -126,7 +126,7 @@ def column_labels(specs: Sequence[RunSpec], registry: Registry) -> dict[str, str
 
 def _reason(spec: RunSpec, protocol: Protocol, split: str, every: bool, registry: Registry) -> str:
     """Return why a row does not belong, or nothing."""
-    if spec.protocol.model_copy(update={"recipe": protocol.recipe}) != protocol:
+    if not alike(spec.protocol, protocol, "recipe"):
         return "of another shape or order of classes"
     if spec.split != split:
         return f"of split {spec.split}"

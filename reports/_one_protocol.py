@@ -58,8 +58,8 @@ def meant_rows(
     count = len(found) - len(kept)
     note = (
         f"{count} more {'row is' if count == 1 else 'rows are'} stored, with parameters set by "
-        "hand or other shots or sessions than the protocol's (--set all=true takes them too, "
-        "--set rows=... some of them)."
+        "hand or other shots, sessions or recipe than the protocol's (--set all=true takes them "
+        "too, --set rows=... some of them)."
     )
     return kept, [note] if count else [], problems
 

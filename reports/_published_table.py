@@ -20,8 +20,9 @@ from ._tables import csv_text, escape_markdown
 ABOUT = (
     "Published accuracies under their published names, not measured here; a name that also stands "
     "among the measured rows is not the same code. Avg, PD and PR are computed from the row, "
-    "whatever is printed; where that is something else, a footnote says so. Where no footnote "
-    "tells how the epoch was chosen, it is not known, unless it says otherwise."
+    "whatever is printed; where that is something else, a footnote says so. Rows stand by their "
+    "last session, the best at the end. Where no footnote tells how the epoch was chosen, it is "
+    "not known, unless it says otherwise."
 )
 FIGURES = ("Avg", "PD", "PR")
 CSV_NAMES = {"Avg": "average", "PD": "performance_drop", "PR": "performance_retention"}
@@ -61,6 +62,8 @@ class PublishedTable:
         width = len(self._headings())
         lines = [
             r"% Needs \usepackage{booktabs}.",
+            r"% Larger than the page? Choose rows with --set published=..., or",
+            r"% \resizebox{!}{\textheight}{\input{...}}, of package graphicx.",
             r"\begin{tabular}{@{}l@{}}",
             rf"\begin{{tabular}}{{@{{}}l{'r' * width}@{{}}}}",
             r"\toprule",

@@ -55,27 +55,36 @@ def usual_run(row: Row, registry: Registry) -> bool:
         set(spec.params) == set(known or spec.params)
         and usual_params(spec, registry)
         and usual_representation(spec, registry)
-        and spec.protocol == protocol
+        and alike(spec.protocol, protocol)
         and spec.split == protocol.split
         and spec.views == "plain"
     )
 
 
-def same_shape(spec: RunSpec, registry: Registry, any_order: bool = False) -> bool:
-    """Return whether a run is on its protocol's own shots and sessions, whatever the recipe.
-
-    With `any_order` the classes may come in another order.
-    """
+def same_shape(spec: RunSpec, registry: Registry) -> bool:
+    """Return whether a run is on its protocol's own shots and sessions, whatever the recipe."""
     protocol = registered_protocol(spec, registry)
-    changes: dict[str, Any] = {"recipe": protocol.recipe}
-    changes |= {"class_order": protocol.class_order} if any_order else {}
-    own = spec.protocol.model_copy(update=changes)
-    return own == protocol and spec.split == protocol.split
+    return alike(spec.protocol, protocol, "recipe") and spec.split == protocol.split
+
+
+def on_own_terms(spec: RunSpec, registry: Registry, any_order: bool = False) -> bool:
+    """Return whether a run has its protocol's own recipe too; with `any_order` of the classes."""
+    protocol = registered_protocol(spec, registry)
+    apart = ("class_order",) if any_order else ()
+    return alike(spec.protocol, protocol, *apart) and spec.split == protocol.split
+
+
+def alike(one: Protocol, two: Protocol, *apart: str) -> bool:
+    """Return whether two protocols are the same but for some fields.
+
+    Where their data lie is no part of that: a run does not record it.
+    """
+    return one.model_dump(exclude=set(apart)) == two.model_dump(exclude=set(apart))
 
 
 def own_rows(rows: Sequence[Row], registry: Registry) -> list[Row]:
-    """Return the rows on their protocol's own shots and sessions; all, if there is none."""
-    own = [row for row in rows if same_shape(row.spec, registry)]
+    """Return the rows on their protocol's own shots, sessions and recipe; all, if there is none."""
+    own = [row for row in rows if on_own_terms(row.spec, registry)]
     return relabelled(own, registry) if own else list(rows)
 
 
@@ -92,14 +101,14 @@ def ruler_variant(spec: RunSpec, registry: Registry) -> str:
 def usual_rows(rows: Sequence[Row], registry: Registry) -> list[Row]:
     """Return the rows that are meant where only methods are named.
 
-    On their protocol's shots and sessions, in whatever order of classes; of each method those with
-    nothing set by hand, and of class means the stronger variant too. A method without any such row
-    keeps all its rows.
+    On their protocol's shots, sessions and recipe, in whatever order of classes; of each method
+    those with nothing set by hand, and of class means the stronger variant too. A method without
+    any such row keeps all its rows.
     """
 
     def meant(spec: RunSpec) -> bool:
         plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
-        return plain and usual_representation(spec, registry) and same_shape(spec, registry, True)
+        return plain and usual_representation(spec, registry) and on_own_terms(spec, registry, True)
 
     having = {row.spec.method for row in rows if meant(row.spec)}
     kept = [row for row in rows if row.spec.method not in having or meant(row.spec)]

@@ -182,7 +182,8 @@ def _published_text(protocol: Protocol, lines: Lines, count: int) -> list[str]:
         words = " ".join([f"{name} ({source}).", *row_notes(row, protocol).all()])
         listed.append(f"- {escape_markdown(words)}")
     return [
-        f"Thin grey lines are {len(lines.published)} of {count} published rows, not measured here;"
+        f"Thin grey lines are {len(lines.published)} of {count} published rows, not measured here "
+        "(the best of which every session is known, or those named by --set published=A;B);"
         f"{CHOSEN} marks those whose epoch was chosen on test data.",
         "\n".join(listed),
     ]

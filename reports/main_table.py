@@ -60,8 +60,8 @@ class MainTable(Report):
         """`rows`: of these rows alone, `ncm; ldc (steps=3)`. `published`: all, none or `CEC; FACT`.
 
         Both as they are called in the table; a `;` stands between several. Rows with other shots,
-        sessions or class order than the protocol's own are left out, unless `all` is true or they
-        are asked for by `rows` or the split.
+        sessions, class order or recipe than the protocol's own are left out, unless `all` is true
+        or they are asked for by `rows` or the split.
         """
 
         rows: str = ""
@@ -123,7 +123,7 @@ def _left_out(count: int) -> list[str]:
         return []
     rows = "row is" if count == 1 else "rows are"
     return [
-        f"{count} more {rows} stored, with other shots, sessions or class order than the "
+        f"{count} more {rows} stored, with other shots, sessions, class order or recipe than the "
         "protocol's (--set all=true shows them)."
     ]
 

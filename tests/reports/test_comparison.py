@@ -83,7 +83,7 @@ def test_too_few_pairs_show_nothing_and_are_not_corrected_over(
     assert pairs["a", "c"].outcome(FIGURE) == "too few pairs"
     assert sentence(pairs["a", "c"], FIGURE, 1) == (
         "a is 33.33 points above c (95 % interval 33.33 to 33.33 over 5 pairs): too few pairs, of "
-        "which Wilcoxon's p is 0.062 or more whatever they are."
+        "which Wilcoxon's p is at least 0.062 whatever they are."
     )
 
 

@@ -127,3 +127,14 @@ def test_checkpoint_rule() -> None:
 )
 def test_human_bytes(count: int, expected: str) -> None:
     assert human_bytes(count) == expected
+
+
+def test_parameters_of_a_method_that_is_not_registered_are_told(
+    factory: Any, registry: Registry
+) -> None:
+    run = factory.write(
+        factory.spec("mine", params={"shrink": 0.1, "steps": 3}), parameters="set by hand"
+    )
+    (row,) = group_rows([run], registry)
+
+    assert row_facts(row, registry)["parameters"] == "parameters: set by hand (shrink=0.1, steps=3)"

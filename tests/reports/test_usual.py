@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry, load_registry
+from fscil_bench.registry import Plugin, Registry, load_registry
 from fscil_bench.reports._rows import Row, group_rows
 from fscil_bench.reports._usual import (
+    alike,
     same_shape,
     usual_params,
     usual_representation,
@@ -68,10 +70,22 @@ def test_a_representation_s_parameters(factory: Any, registry: Registry) -> None
         assert usual_representation(factory.spec(representation=brought), registry) is usual
 
 
+def test_where_the_data_lie_makes_no_other_protocol(
+    factory: Any, registry: Registry, toy_protocol: Protocol
+) -> None:
+    elsewhere = toy_protocol.model_copy(update={"data": "/some/where"})
+
+    assert alike(elsewhere, toy_protocol)
+    assert same_shape(factory.spec("ncm", protocol=elsewhere), registry)
+    assert not alike(toy_protocol.override(epochs=5), toy_protocol)
+    assert alike(toy_protocol.override(epochs=5), toy_protocol, "recipe")
+
+
 def test_rows_that_are_meant_where_only_methods_are_named(
     factory: Any, toy_protocol: Protocol
 ) -> None:
     registry = load_registry()
+    registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
     teen, ncm = {"alpha": 0.1, "kappa": 16.0}, {"space": "raw", "mean": "raw"}
     assert usual_params(factory.spec("teen", params=teen), registry)
     specs = {
@@ -84,6 +98,7 @@ def test_rows_that_are_meant_where_only_methods_are_named(
         "ruler": factory.spec("ncm", params=ncm),
         "stronger": factory.spec("ncm", params=ncm | {"space": "tukey"}),
         "unit": factory.spec("ncm", params=ncm | {"mean": "unit"}),
+        "brief": factory.spec("ncm", params=ncm, protocol=toy_protocol.override(epochs=9)),
     }
     rows = group_rows([factory.write(spec) for spec in specs.values()], registry)
 
