@@ -134,11 +134,15 @@ def measured_text(claim: Claim) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with two decimals, or two significant digits if it is smaller than 0.1."""
+    """Return a number with two decimals, or two significant digits if it is smaller than 0.1.
+
+    What is smaller than 1e-12 is what rounding leaves of 0.
+    """
+    value = 0.0 if abs(value) < 1e-12 else value
     plain = value == 0 or math.isnan(value) or abs(value) >= 0.1
     return (f"{value:z.2f}" if plain else f"{value:.2g}").replace("-", "−")
 
 
 def signed(value: float) -> str:
     """Return a number with its sign."""
-    return f"+{number(value)}" if value > 0 else number(value)
+    return f"+{number(value)}" if value >= 1e-12 else number(value)

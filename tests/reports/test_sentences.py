@@ -5,6 +5,7 @@ import math
 import pytest
 
 from fscil_bench.metrics import Interval
+from fscil_bench.reports._claims import number, signed
 from fscil_bench.reports._sentences import difference_sentence
 
 
@@ -56,3 +57,8 @@ def test_unit_and_pairs_are_named() -> None:
     sentence = difference_sentence("a", "b", "time", Interval(3.0, 1.0, 4), "seconds", "classes")
 
     assert sentence == "a has a higher time than b, by 3.00 [2.00, 4.00] seconds (n = 4 classes)."
+
+
+def test_what_rounding_leaves_of_zero_is_zero() -> None:
+    assert [number(v) for v in (-1.7e-18, 0.0, 0.004, -0.31)] == ["0.00", "0.00", "0.004", "−0.31"]
+    assert [signed(v) for v in (1.7e-18, 0.004, -0.31)] == ["0.00", "+0.004", "−0.31"]
