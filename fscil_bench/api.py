@@ -251,7 +251,7 @@ def make_report(
         progress: True shows progress on stderr.
 
     Raises:
-        FscilError: an unknown report or parameter, no such folder, or nothing to draw from.
+        FscilError: an unknown report or parameter, no folder of results, or nothing to draw from.
         StoreError: with `strict`, a stored run or set of episodes cannot be read.
     """
     options = Options(
@@ -266,8 +266,8 @@ def make_report(
         protocol = registry.add_protocol_file(Path(protocol))
     plugin = registry.get("report", name)
     store = Store(_path(results), _path(cache))
-    if results is not None and not run_missing and not store.results.is_dir():
-        raise UsageError(f"{store.results}: no folder of results; `run --results` makes one")
+    if store.results.is_file():
+        raise UsageError(f"{store.results}: a file, and no folder of results")
     named = tuple(expand_methods(methods, registry))
     selection = Selection(protocol, named, tuple(representations), tuple(seeds), split)
     made = plugin.value(parse_params(f"report {name!r}", plugin.value.Params, params or {}))
@@ -289,7 +289,9 @@ def make_report(
             ReportInput(selection, runs, target, registry, episodes, evaluation, **unread)
         )
     except FscilError as error:
-        notes = ["runs that cannot be read:", *warnings] if warnings else []
+        there = results is None or store.results.exists()
+        notes = [] if there else [f"the folder {store.results} does not exist"]
+        notes += ["runs that cannot be read:", *warnings] if warnings else []
         notes += ["runs that could not be made:", *failures] if failures else []
         if not notes:
             raise

@@ -111,6 +111,7 @@ def test_the_written_table_names_damaged_records_of_its_protocol(
 
 def test_a_folder_of_results_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for name in ("nowhere", "file"):
-        with pytest.raises(UsageError, match=f"{name}: no folder of results"):
-            make_report("site", results=tmp_path / name)
+    with pytest.raises(UsageError, match="file: a file, and no folder of results"):
+        make_report("site", results=tmp_path / "file")
+    with pytest.raises(FscilError, match=r"make one: .*\nthe folder .*nowhere does not exist"):
+        make_report("site", results=tmp_path / "nowhere")
