@@ -42,24 +42,25 @@ def rows_of_protocol(report: str, given: ReportInput, rows: str) -> tuple[list[R
 
 
 def meant_rows(
-    report: str, given: ReportInput, rows: str, every: bool
+    report: str, given: ReportInput, rows: str, every: bool, any_order: bool = False
 ) -> tuple[list[Row], list[str], list[str]]:
     """Return the rows that are meant, a note on those left out, and what is wrong with others.
 
     Where neither `rows` nor a split is asked for, nor `every` row, these are the usual ones: after
-    a few studies a method has dozens of rows, which its name alone does not mean.
+    a few studies a method has dozens of rows, which its name alone does not mean. With `any_order`
+    the classes may come in another order than the protocol's.
 
     Raises:
         UsageError: as `rows_of_protocol` does, and the other errors too.
     """
     found, problems = rows_of_protocol(report, given, rows)
     named = every or rows.strip() or given.selection.split
-    kept = found if named else usual_rows(found, given.registry)
+    kept = found if named else usual_rows(found, given.registry, any_order)
     count = len(found) - len(kept)
     note = (
         f"{count} more {'row is' if count == 1 else 'rows are'} stored, with parameters set by "
-        "hand or other shots, sessions or recipe than the protocol's (--set all=true takes them "
-        "too, --set rows=... some of them)."
+        "hand or on other terms than the protocol's: shots, sessions, class order or recipe "
+        "(--set all=true takes them too, --set rows=... some of them)."
     )
     return kept, [note] if count else [], problems
 

@@ -98,17 +98,21 @@ def ruler_variant(spec: RunSpec, registry: Registry) -> str:
     return "stronger" if changed == STRONGER else ""
 
 
-def usual_rows(rows: Sequence[Row], registry: Registry) -> list[Row]:
+def usual_rows(rows: Sequence[Row], registry: Registry, any_order: bool = False) -> list[Row]:
     """Return the rows that are meant where only methods are named.
 
-    On their protocol's shots, sessions and recipe, in whatever order of classes; of each method
-    those with nothing set by hand, and of class means the stronger variant too. A method without
-    any such row keeps all its rows.
+    On their protocol's shots, sessions and recipe, with `any_order` in whatever order of classes;
+    of each method those with nothing set by hand, and of class means the stronger variant too. A
+    method without any such row keeps all its rows.
     """
 
     def meant(spec: RunSpec) -> bool:
         plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
-        return plain and usual_representation(spec, registry) and on_own_terms(spec, registry, True)
+        return (
+            plain
+            and usual_representation(spec, registry)
+            and on_own_terms(spec, registry, any_order)
+        )
 
     having = {row.spec.method for row in rows if meant(row.spec)}
     kept = [row for row in rows if row.spec.method not in having or meant(row.spec)]

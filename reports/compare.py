@@ -55,7 +55,9 @@ class Compare(Report):
         Raises:
             FscilError: nothing stored fits, or there are not two rows to compare.
         """
-        full, left_out, problems = meant_rows(self.name, given, self.params.rows, self.params.all)
+        full, left_out, problems = meant_rows(
+            self.name, given, self.params.rows, self.params.all, any_order=True
+        )
         rows, names = _short(full)
         pairs = compared_pairs(on_equal_terms(rows))
         orders = rankings(rows, given.registry)
