@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -306,7 +307,7 @@ def make_report(
 
 def _left_out(problems: Iterable[StoreError], root: Path, protocol: str | None) -> tuple[str, ...]:
     """Return what a report on a protocol says of records below `root` that cannot be read."""
-    place = str(root / protocol / "_")[:-1] if protocol else ""
+    place = f"{root / protocol}{os.sep}" if protocol else ""
     return tuple(f"left out: {problem}" for problem in problems if str(problem).startswith(place))
 
 

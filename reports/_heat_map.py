@@ -38,7 +38,8 @@ def heat_map(
     figure = new_figure(height, max(width, 2.4))
     axes = figure.add_subplot()
     numbers = [value for value, _ in cells.values()]
-    scale = Normalize(lowest_shown(numbers), max(numbers), clip=True)
+    lowest = lowest_shown(numbers)
+    scale = Normalize(lowest, max(numbers), clip=True)
     grid = [[cells.get((row, column), (math.nan, "–"))[0] for column in columns] for row in rows]
     image = axes.imshow(grid, cmap=COLOURS, norm=scale, aspect="auto")
     for y, row in enumerate(rows):
@@ -54,7 +55,7 @@ def heat_map(
         spine.set_visible(False)
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         label.set_parse_math(False)
-    cut = "min" if min(numbers) < lowest_shown(numbers) else "neither"
+    cut = "min" if min(numbers) < lowest else "neither"
     figure.colorbar(image, ax=axes, label=title, shrink=0.9, pad=0.02, extend=cut)
     return figure
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
+from fscil_bench.registry import Registry
 from fscil_bench.report import ReportInput
 from fscil_bench.sessions import SPLITS, outlier_fraction
 from fscil_bench.store import StoredRun
@@ -12,6 +15,9 @@ from ._readable import readable
 from ._rows import Row, chosen_runs, group_rows
 from ._selectors import chosen_rows
 from ._usual import usual_rows
+
+Choice = Callable[[Sequence[Row], Registry], list[Row]]
+"""Which of a protocol's rows are meant where none is asked for by its own terms."""
 
 FIRST_METHOD = "ncm"
 """What to run where nothing is stored: it takes seconds once the network is trained."""
@@ -42,20 +48,19 @@ def rows_of_protocol(report: str, given: ReportInput, rows: str) -> tuple[list[R
 
 
 def meant_rows(
-    report: str, given: ReportInput, rows: str, every: bool, any_order: bool = False
+    report: str, given: ReportInput, rows: str, every: bool, choose: Choice = usual_rows
 ) -> tuple[list[Row], list[str], list[str]]:
     """Return the rows that are meant, a note on those left out, and what is wrong with others.
 
-    Where neither `rows` nor a split is asked for, nor `every` row, these are the usual ones: after
-    a few studies a method has dozens of rows, which its name alone does not mean. With `any_order`
-    the classes may come in another order than the protocol's.
+    Where neither `rows` nor a split is asked for, nor `every` row, these are what `choose` takes:
+    after a few studies a method has dozens of rows, which its name alone does not mean.
 
     Raises:
         UsageError: as `rows_of_protocol` does, and the other errors too.
     """
     found, problems = rows_of_protocol(report, given, rows)
     named = every or rows.strip() or given.selection.split
-    kept = found if named else usual_rows(found, given.registry, any_order)
+    kept = found if named else choose(found, given.registry)
     count = len(found) - len(kept)
     note = (
         f"{count} more {'row is' if count == 1 else 'rows are'} stored, with parameters set by "

@@ -98,21 +98,26 @@ def ruler_variant(spec: RunSpec, registry: Registry) -> str:
     return "stronger" if changed == STRONGER else ""
 
 
-def usual_rows(rows: Sequence[Row], registry: Registry, any_order: bool = False) -> list[Row]:
+def usual_rows(rows: Sequence[Row], registry: Registry) -> list[Row]:
     """Return the rows that are meant where only methods are named.
 
-    On their protocol's shots, sessions and recipe, with `any_order` in whatever order of classes;
-    of each method those with nothing set by hand, and of class means the stronger variant too. A
-    method without any such row keeps all its rows.
+    On their protocol's shots, sessions, class order and recipe; of each method those with nothing
+    set by hand, and of class means the stronger variant too. A method without any such row keeps
+    all its rows.
     """
+    return _meant(rows, registry, any_order=False)
 
+
+def usual_rows_of_all_orders(rows: Sequence[Row], registry: Registry) -> list[Row]:
+    """Return the same, in whatever order the classes come."""
+    return _meant(rows, registry, any_order=True)
+
+
+def _meant(rows: Sequence[Row], registry: Registry, any_order: bool) -> list[Row]:
     def meant(spec: RunSpec) -> bool:
         plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
-        return (
-            plain
-            and usual_representation(spec, registry)
-            and on_own_terms(spec, registry, any_order)
-        )
+        own = on_own_terms(spec, registry, any_order)
+        return plain and usual_representation(spec, registry) and own
 
     having = {row.spec.method for row in rows if meant(row.spec)}
     kept = [row for row in rows if row.spec.method not in having or meant(row.spec)]

@@ -20,6 +20,7 @@ from ._one_protocol import meant_rows
 from ._orders import order_commands, rankings
 from ._rows import Row
 from ._selected import files_folder
+from ._usual import usual_rows_of_all_orders
 
 LONG = 52
 """Characters from which on a row's label is too long to stand in sentences."""
@@ -56,7 +57,7 @@ class Compare(Report):
             FscilError: nothing stored fits, or there are not two rows to compare.
         """
         full, left_out, problems = meant_rows(
-            self.name, given, self.params.rows, self.params.all, any_order=True
+            self.name, given, self.params.rows, self.params.all, usual_rows_of_all_orders
         )
         rows, names = _short(full)
         pairs = compared_pairs(on_equal_terms(rows))

@@ -15,7 +15,7 @@ from ._facts import note_lines
 from ._figures import curve_figure, figure_style, save_figure
 from ._latex import escape_latex, latex_table
 from ._missing import Lack, lacking_runs
-from ._one_protocol import rows_of_protocol
+from ._one_protocol import meant_rows
 from ._published import PublishedRow, published_rows
 from ._published_alone import PublishedAlone, published_alone
 from ._published_table import PublishedTable, chosen_published
@@ -78,13 +78,13 @@ class MainTable(Report):
         alone = published_alone(given, self.params.rows)
         if alone is not None and chosen_published(alone.rows, self.params.published):
             return self._build_alone(alone, files_folder(given, self.params))
-        every, damaged = rows_of_protocol(self.name, given, self.params.rows)
-        chosen = self.params.all or self.params.rows.strip() or given.selection.split
-        found = every if chosen else own_rows(every, given.registry)
+        found, left_out, damaged = meant_rows(
+            self.name, given, self.params.rows, self.params.all, own_rows
+        )
         rows = found[::-1]  # as the field prints them: the best at the end of the table
         lacks = lacking_runs(rows, given.selection, given.registry)
         columns, cells = accuracy_columns(rows), [accuracy_cells(row) for row in rows]
-        notes = note_lines(rows, given.registry) + _left_out(len(every) - len(found))
+        notes = note_lines(rows, given.registry) + left_out
         protocol = registered_protocol(rows[0].spec, given.registry)
         published = self._published(protocol, published_rows(protocol))
         table = markdown_table(columns, cells)
@@ -116,16 +116,6 @@ class MainTable(Report):
             return {}
         stem = f"{self.name}-published"
         return {f"{stem}.csv": published.csv(), f"{stem}.tex": published.latex()}
-
-
-def _left_out(count: int) -> list[str]:
-    if not count:
-        return []
-    rows = "row is" if count == 1 else "rows are"
-    return [
-        f"{count} more {rows} stored, with other shots, sessions, class order or recipe than the "
-        "protocol's (--set all=true shows them)."
-    ]
 
 
 def _write(folder: Path, contents: Mapping[str, str]) -> tuple[Path, ...]:

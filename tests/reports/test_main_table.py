@@ -192,7 +192,7 @@ def test_rows_of_other_shots_or_sessions_wait_until_they_are_asked_for(
 
     assert alone == ["| ldc"]
     assert shown == {"usual": ["| ncm"], "split": ["| ncm"], "rows": ["| ncm", "| ldc"]}
-    assert "2 more rows are stored, with other shots" in make().text
+    assert "2 more rows are stored, with parameters set by hand or on other terms" in make().text
     assert len(table_lines(make(params=MainTable.Params(all=True)))) == 2 + 3
 
 
