@@ -73,12 +73,14 @@ def copy_shelves(
         StoreError: a file cannot be read or written.
     """
     shelves: list[Shelf] = []
-    files = list(_files(reports, leave_out))
-    for folder in sorted({path.parent for path in files}):
+    folders: dict[Path, list[Path]] = {}
+    for path in sorted(_files(reports, leave_out)):
+        folders.setdefault(path.parent, []).append(path)
+    for folder in sorted(folders):
         if protocol not in (None, folder.relative_to(reports).parts[0]):
             continue
         place = folder.relative_to(reports)
-        copies = [_copy(path, target, place) for path in sorted(files) if path.parent == folder]
+        copies = [_copy(path, target, place) for path in folders[folder]]
         shelves.append(_shelf(folder, place, copies, len(shelves), registry))
     return shelves
 
