@@ -32,15 +32,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from fscil_bench.compute import environment, peak_memory, resolve_device, resolve_precision
-from fscil_bench.data import Dataset
+from fscil_bench.data.reader import Dataset
 from fscil_bench.params import params_dict
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
-from fscil_bench.registry import load_registry
+from fscil_bench.running.workbench import Options, Workbench
 from fscil_bench.spec import RepresentationSpec
-from fscil_bench.store import Store
-from fscil_bench.training import BaseTraining, LabelledImages
-from fscil_bench.workbench import Options, Workbench
+from fscil_bench.store.runs import Store
+from fscil_bench.training.compute import environment, peak_memory, resolve_device, resolve_precision
+from fscil_bench.training.loop import BaseTraining, LabelledImages
 
 PLAIN = ("resized_crop", "flip")
 AUTO = (*PLAIN, "autoaugment_imagenet")

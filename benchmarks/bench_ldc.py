@@ -21,12 +21,12 @@ from typing import Any
 
 import torch
 
-from fscil_bench.compute import environment
 from fscil_bench.method import Method, MethodContext
 from fscil_bench.params import parse_params
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import Queries, Session
-from fscil_bench.registry import load_registry
 from fscil_bench.seeding import Randomness
+from fscil_bench.training.compute import environment
 
 WAY, SHOT, QUERIES = 5, 5, 75
 METHODS = ("ldc", "free_lunch")

@@ -25,15 +25,15 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from fscil_bench.compute import environment, resolve_device, resolve_precision
+from fscil_bench.data.pixels import Images
 from fscil_bench.params import params_dict
-from fscil_bench.pixels import Images
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec, Recipe
-from fscil_bench.registry import load_registry
 from fscil_bench.representation import TrainingBatch
 from fscil_bench.spec import Precision, RepresentationSpec
-from fscil_bench.training import BaseTraining, LabelledImages, TrainingState
+from fscil_bench.training.compute import environment, resolve_device, resolve_precision
+from fscil_bench.training.loop import BaseTraining, LabelledImages, TrainingState
 
 CLASSES, SIZE, BATCH = 60, 32, 128
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)

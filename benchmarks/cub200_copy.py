@@ -11,10 +11,10 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from fscil_bench.data import Item, Pixels, ReadRequest
+from fscil_bench.data.reader import Item, Pixels, ReadRequest
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import ImageSpec
-from fscil_bench.registry import load_registry
-from fscil_bench.store import replaced_file, replaced_folder
+from fscil_bench.store.runs import replaced_file, replaced_folder
 
 Form = Literal["archive", "folder"]
 

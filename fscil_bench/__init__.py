@@ -15,14 +15,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fscil_bench.api import load_episodes, load_runs, make_report, run
     from fscil_bench.errors import FscilError
-    from fscil_bench.store import StoredRun
+    from fscil_bench.store.runs import StoredRun
 
 _EXPORTS = {
     "run": "fscil_bench.api",
     "make_report": "fscil_bench.api",
     "load_runs": "fscil_bench.api",
     "load_episodes": "fscil_bench.api",
-    "StoredRun": "fscil_bench.store",
+    "StoredRun": "fscil_bench.store.runs",
     "FscilError": "fscil_bench.errors",
 }
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fscil_bench.params import NoParams
 
 if TYPE_CHECKING:
-    from fscil_bench.episode_store import Design, StoredEpisodes
-    from fscil_bench.evaluation import Evaluation
-    from fscil_bench.registry import Registry
-    from fscil_bench.store import StoredRun
-    from fscil_bench.workbench import RunRequest
+    from fscil_bench.episodes.store import Design, StoredEpisodes
+    from fscil_bench.plugins.registry import Registry
+    from fscil_bench.reporting.evaluation import Evaluation
+    from fscil_bench.running.workbench import RunRequest
+    from fscil_bench.store.runs import StoredRun
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,24 @@ Views = Literal["plain", "flip"]
 """How features are read: of the image alone, or averaged with those of its mirror image."""
 
 TRAINING_MODULES = (
-    "augment",
-    "backbones",
-    "compute",
-    "pixels",
+    "training/augment",
+    "training/backbones",
+    "training/compute",
+    "data/pixels",
     "seeding",
-    "training",
-    "weights",
+    "training/loop",
+    "training/weights",
 )
 """Engine modules whose code can change a trained representation or its features."""
-RUN_MODULES = (*TRAINING_MODULES, "features", "method", "protocol", "pseudo", "runner", "sessions")
+RUN_MODULES = (
+    *TRAINING_MODULES,
+    "training/features",
+    "method",
+    "protocol",
+    "running/pseudo",
+    "running/runner",
+    "running/sessions",
+)
 """Engine modules whose code can change a prediction."""
 
 

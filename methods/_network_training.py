@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from fscil_bench.errors import FscilError
 from fscil_bench.method import Method, MethodContext, Needs, Network, batches
 from fscil_bench.protocol import Queries, Session
-from fscil_bench.training import epoch_batches
+from fscil_bench.training.loop import epoch_batches
 
 from ._prefixed import part_of, prefixed
 

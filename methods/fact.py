@@ -11,10 +11,10 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional as F
 
-from fscil_bench.backbones import Staged
 from fscil_bench.method import Method, MethodContext, Needs
 from fscil_bench.protocol import Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
+from fscil_bench.training.backbones import Staged
 
 from ._cosine_head import cosine_logits
 from ._fact_losses import draw_links, mixing_pairs, second_choice_loss, virtual_instance_loss

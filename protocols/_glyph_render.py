@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from fscil_bench.data import Pixels
+from fscil_bench.data.reader import Pixels
 
 RENDERER_VERSION = 1
 """Raised whenever a change here alters any image."""

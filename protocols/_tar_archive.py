@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from fscil_bench.data import file_digest
+from fscil_bench.data.reader import file_digest
 from fscil_bench.errors import DataError
 
 from ._archive_checks import is_web_page, refuse_size, refuse_unsafe

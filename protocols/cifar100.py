@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fscil_bench.data import (
+from fscil_bench.data.reader import (
     DatasetIndex,
     DatasetReader,
     Digester,

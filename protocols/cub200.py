@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fscil_bench.data import (
+from fscil_bench.data.reader import (
     DatasetIndex,
     DatasetReader,
     Digester,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from fscil_bench.data import (
+from fscil_bench.data.reader import (
     DatasetIndex,
     DatasetReader,
     Digester,

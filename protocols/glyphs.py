@@ -11,7 +11,7 @@ import numpy as np
 import PIL
 from PIL import features
 
-from fscil_bench.data import (
+from fscil_bench.data.reader import (
     DatasetIndex,
     DatasetReader,
     Digester,

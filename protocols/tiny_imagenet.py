@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from zipfile import ZipFile
 
-from fscil_bench.data import (
+from fscil_bench.data.reader import (
     DatasetIndex,
     DatasetReader,
     Digester,

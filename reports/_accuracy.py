@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fscil_bench.metrics import Interval, average_accuracy, performance_drop, performance_retention
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._figures import Curve
 from ._rows import Row

@@ -11,7 +11,7 @@ import numpy as np
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.report import ReportInput
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._chosen_classes import named_classes, spread_classes
 from ._embedding import FEWEST, ClassFeatures, class_divergences, finite_class

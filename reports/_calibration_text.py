@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fscil_bench.metrics import Interval
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 
 from ._calibration import GROUPS, Calibration
 from ._embedding import Embedding

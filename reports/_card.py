@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fscil_bench.commands import command_for, seeds_text
 from fscil_bench.metrics import (
     Interval,
     SessionMetrics,
@@ -16,8 +15,9 @@ from fscil_bench.metrics import (
     performance_drop,
     performance_retention,
 )
-from fscil_bench.registry import Registry
-from fscil_bench.store import StoredRun
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.running.commands import command_for, seeds_text
+from fscil_bench.store.runs import StoredRun
 
 from ._card_facts import card_facts
 from ._figures import Curve

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
-from fscil_bench.backbones import backbone_title, build_backbone, count_parameters
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Recipe
-from fscil_bench.registry import Registry
-from fscil_bench.store import RunRecord, StoredRun
+from fscil_bench.store.runs import RunRecord, StoredRun
+from fscil_bench.training.backbones import backbone_title, build_backbone, count_parameters
 
 from ._facts import (
     bytes_text,

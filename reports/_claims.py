@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fscil_bench.metrics import Interval, mean_interval
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._paired import OPEN, UNTESTED, Verdict, above_zero, all_of, high, low, paired_interval
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fscil_bench.metrics import mean_interval
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._ablation import BASELINE, MAPPING, RECURRENT
 from ._claims import NO_RUNS, Claim, Part, compared, contrasted, untested

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fscil_bench.backbones import build_backbone, count_parameters
 from fscil_bench.metrics import mean_interval
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
+from fscil_bench.training.backbones import build_backbone, count_parameters
 
 from ._ablation import RECURRENT, SAMPLER
 from ._claims import NO_RUNS, Claim, Part, both_sides, contrasted, untested

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fscil_bench.errors import StoreError
-from fscil_bench.evaluation import EvaluationFeatures
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.report import ReportInput
-from fscil_bench.store import StoredRun
+from fscil_bench.reporting.evaluation import EvaluationFeatures
+from fscil_bench.store.runs import StoredRun
 
 from ._claims import Claim, Part, both_sides, untested
 from ._claims_setup import Setup

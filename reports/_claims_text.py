@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._claims import Claim
 from ._claims_setup import Setup

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Literal
 
 from fscil_bench.spec import RunSpec
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._claims_accuracy import FIGURES
 from ._paired import high, low

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from fscil_bench.metrics import Interval
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._confusions import error_rates, forgetting, percent, plasticity
 from ._rows import Row

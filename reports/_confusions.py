@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fscil_bench.metrics import Interval, accuracy, mean_interval
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._rows import Row
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._shelf import Shelf
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 BUSY = 1.25
 """Load by core above which times are said to be too long: a run by itself makes about 1."""

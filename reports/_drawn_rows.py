@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 
 from ._rows import Row, relabelled
 from ._usual import same_shape, usual_params, usual_run

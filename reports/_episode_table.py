@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 
 from ._episodes import EpisodeRow, reference_row
 from ._facts import (

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from fscil_bench.episode_store import StoredEpisodes
+from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import UsageError, nearest
 from fscil_bench.metrics import Interval, mean_interval
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Selection
 from fscil_bench.spec import RunSpec, digest_of
 

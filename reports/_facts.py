@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Recipe
-from fscil_bench.registry import Registry
 from fscil_bench.spec import RunSpec
 
 from ._labels import changed_params, differing_settings, named_values

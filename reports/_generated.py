@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from fscil_bench.errors import StoreError
-from fscil_bench.evaluation import Evaluation
-from fscil_bench.store import StoredRun
+from fscil_bench.reporting.evaluation import Evaluation
+from fscil_bench.store.runs import StoredRun
 
 from ._claims_distribution import GROUPS, measured_divergences
 from ._shelf import Shelf

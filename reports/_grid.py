@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fscil_bench.metrics import average_accuracy
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.spec import RunSpec, digest_of
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._labels import BASELINE_REPRESENTATION, PLAIN, changed_params, named_values
 from ._rows import Row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 
 from ._facts import left_out_lines, row_facts, unequal_lines
 from ._grid import Grid, Place

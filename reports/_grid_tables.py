@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from fscil_bench.metrics import Interval
 from fscil_bench.protocol import Recipe
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._grid import FIGURES, Grid, Place
 from ._labels import BASELINE_REPRESENTATION, PLAIN

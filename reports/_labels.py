@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fscil_bench.commands import default_params
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.running.commands import default_params
 from fscil_bench.spec import RunSpec
 
 BASELINE_REPRESENTATION = "cosine"

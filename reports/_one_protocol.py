@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import ReportInput
-from fscil_bench.sessions import SPLITS, outlier_fraction
-from fscil_bench.store import StoredRun
+from fscil_bench.running.sessions import SPLITS, outlier_fraction
+from fscil_bench.store.runs import StoredRun
 
 from ._missing import plain_command
 from ._readable import readable

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from fscil_bench.commands import command_for, seeds_text
 from fscil_bench.metrics import Interval
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.running.commands import command_for, seeds_text
 from fscil_bench.spec import RunSpec
 
 from ._comparison import terms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fscil_bench.metrics import Interval
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._figures import Curve
 from ._panels import Panel, panel_figure, panel_lines

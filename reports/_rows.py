@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fscil_bench.metrics import Interval, mean_interval
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Selection
 from fscil_bench.spec import RunSpec
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._labels import row_labels
 

@@ -12,7 +12,7 @@ from fscil_bench.metrics import (
     performance_drop,
     performance_retention,
 )
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._paired import paired_interval
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fscil_bench.errors import UsageError, nearest
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.spec import RunSpec
 
 from ._rows import Row, relabelled

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from fscil_bench.episode_store import Design, StoredEpisodes
+from fscil_bench.episodes.store import Design, StoredEpisodes
 from fscil_bench.errors import StoreError
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import ReportInput, Wanted
 from fscil_bench.spec import RunSpec
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._readable import readable
 from ._variants import Variant, identity_of, wanted_runs

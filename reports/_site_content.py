@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fscil_bench
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._site_entries import COLUMNS, MEASURED, PUBLISHED, Entry, Point
 from ._site_pages import counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from fscil_bench.store import StoredRun, run_row
+from fscil_bench.store.runs import StoredRun, run_row
 
 from ._site_entries import COLUMNS, Entry
 from ._tables import csv_text

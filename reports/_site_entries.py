@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fscil_bench.metrics import Interval
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.spec import digest_of
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._accuracy import accuracy_cells
 from ._published import PublishedRow, published_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fscil_bench.metrics import Interval
-from fscil_bench.store import write_text
+from fscil_bench.store.runs import write_text
 
 from ._facts import human_bytes
 from ._tables import cell_text
@@ -18,7 +18,7 @@ from ._tables import cell_text
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-ASSETS = Path(__file__).parent / "site_assets"
+ASSETS = Path(__file__).parent / "assets"
 COPIED = ("site.css", "table.js", "curves.js")
 
 

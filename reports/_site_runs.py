@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fscil_bench.commands import command_for
 from fscil_bench.metrics import Interval, SessionMetrics
-from fscil_bench.registry import Registry
-from fscil_bench.store import RunRecord, SessionRecord, StoredRun
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.running.commands import command_for
+from fscil_bench.store.runs import RunRecord, SessionRecord, StoredRun
 
 from ._facts import image_facts
 from ._rows import Row

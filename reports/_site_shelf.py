@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from fscil_bench.errors import UsageError
-from fscil_bench.registry import Registry
-from fscil_bench.store import replaced_file
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.store.runs import replaced_file
 
 PICTURE, TEXT = ".png", ".md"
 KINDS = (PICTURE, ".pdf", ".csv", ".tex", TEXT)

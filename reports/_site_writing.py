@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 
 from ._card_facts import card_facts
 from ._rows import Row

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from fscil_bench.backbones import feature_dim
-from fscil_bench.commands import protocol_word, seeds_text
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.report import Report, Selection
+from fscil_bench.running.commands import protocol_word, seeds_text
+from fscil_bench.training.backbones import feature_dim
 
 from ._variants import Variant, settings, typed_params
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fscil_bench.commands import default_params
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
+from fscil_bench.running.commands import default_params
 from fscil_bench.spec import RunSpec
 
 from ._labels import changed_params

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from fscil_bench.metrics import Interval
 from fscil_bench.report import ReportInput
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._ablation import BASELINE, RECURRENT, ablation_table, ablation_variants
 from ._accuracy import accuracy_curve

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fscil_bench.commands import wanted_commands
 from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.report import Report, ReportInput, ReportOutput, Selection, Wanted
-from fscil_bench.store import StoredRun, write_text
+from fscil_bench.running.commands import wanted_commands
+from fscil_bench.store.runs import StoredRun, write_text
 
 from ._calibration import Calibration, measured, panel_titles
 from ._calibration_text import class_names, csv, latex, markdown

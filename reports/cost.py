@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fscil_bench.errors import UsageError
 from fscil_bench.report import ReportInput
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._claims import number
 from ._cost_figure import FREE_LUNCH, KIB, Runs, cost_drawing, covariance_bytes

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.report import ReportInput
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._claims import number
 from ._convergence import classifier_loss, common_threshold, epochs_to, loss_curves

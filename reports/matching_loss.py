@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.report import ReportInput
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._convergence import (
     FALL_LEFT,

@@ -12,7 +12,7 @@ from fscil_bench.errors import UsageError
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import ReportInput
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 from ._costs import drop_slope, drops
 from ._facts import human_bytes

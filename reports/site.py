@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fscil_bench.errors import FscilError, StoreError
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.store import StoredRun, write_text
+from fscil_bench.store.runs import StoredRun, write_text
 
 from ._missing import plain_command
 from ._one_protocol import FIRST_METHOD, FIRST_PROTOCOL

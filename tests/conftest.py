@@ -13,7 +13,7 @@ import torch
 
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 from fscil_bench.spec import RepresentationSpec, RunSpec
-from fscil_bench.store import RunRecord, SessionRecord, Store, StoredRun
+from fscil_bench.store.runs import RunRecord, SessionRecord, Store, StoredRun
 
 # Tensors are tiny here: more threads gain nothing, and stall one another on a busy machine.
 torch.set_num_threads(1)

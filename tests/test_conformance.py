@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fscil_bench.backbones import feature_dim
-from fscil_bench.registry import load_registry
-from fscil_bench.sessions import read_canonical
+from fscil_bench.plugins.registry import load_registry
+from fscil_bench.running.sessions import read_canonical
 from fscil_bench.testing import check_method, check_representation
+from fscil_bench.training.backbones import feature_dim
 
 REGISTRY = load_registry()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fscil_bench.augment import CROP_PADDING, augment, normalise
+from fscil_bench.training.augment import CROP_PADDING, augment, normalise
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fscil_bench.backbones import BACKBONES, build_backbone, count_parameters, feature_dim
 from fscil_bench.errors import UsageError
+from fscil_bench.training.backbones import BACKBONES, build_backbone, count_parameters, feature_dim
 
 PARAMETERS = {"resnet20": 271_824, "resnet18": 11_176_512}
 

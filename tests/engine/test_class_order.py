@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fscil_bench import api
-from fscil_bench.data import Dataset, ImageArray, reordered
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import Dataset, ImageArray, reordered
 from fscil_bench.errors import UsageError
-from fscil_bench.pixels import Images
 
 TOY = Path(__file__).parents[1] / "toy"
 KEYS = ("a", "b", "c d", "é")

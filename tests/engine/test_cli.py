@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fscil_bench.cli import app
-from fscil_bench.cli_support import parse_seeds, parse_settings
+from fscil_bench.cli.app import app
+from fscil_bench.cli.options import parse_seeds, parse_settings
 from fscil_bench.errors import UsageError
 
 TOY = Path(__file__).parents[1] / "toy"
@@ -177,7 +177,7 @@ def test_a_damaged_run_is_named_and_the_others_are_listed(folder: Path, tmp_path
 
 
 def test_ctrl_c_in_training_keeps_the_epochs_and_resumes(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", "from fscil_bench.cli import main; main()", "run", *WITH_TOY]
+    words = [sys.executable, "-c", "from fscil_bench.cli.app import main; main()", "run", *WITH_TOY]
     words += ["--method", "ncm", "--epochs", "1000", "--precision", "fp32"]
     words += ["--results", str(tmp_path / "r"), "--cache", str(tmp_path / "c")]
     # Where the tests run in the background, a shell has told their children to ignore Ctrl-C.

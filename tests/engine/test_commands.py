@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fscil_bench.commands import command_for, default_params
+from fscil_bench.plugins.registry import FILE, Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.pseudo import pseudo_incremental
-from fscil_bench.registry import FILE, Plugin, Registry
+from fscil_bench.running.commands import command_for, default_params
+from fscil_bench.running.pseudo import pseudo_incremental
 
 
 @dataclass(frozen=True)

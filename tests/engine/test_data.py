@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fscil_bench.data import decode_rgb, prepare
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import decode_rgb, prepare
 from fscil_bench.errors import DataError
-from fscil_bench.pixels import Images
 from fscil_bench.protocol import ImageSpec
 
 

@@ -9,13 +9,13 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from fscil_bench import image_cache
-from fscil_bench.cli import app
-from fscil_bench.data import file_digest
-from fscil_bench.data_listing import dataset_reader, protocol_of
+from fscil_bench.cli.app import app
+from fscil_bench.data import cache as image_cache
+from fscil_bench.data.listing import dataset_reader, protocol_of
+from fscil_bench.data.reader import file_digest
 from fscil_bench.errors import UsageError
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import load_protocol
-from fscil_bench.registry import load_registry
 
 TOY = Path(__file__).parents[1] / "toy"
 WITH_TOY = ["--plugin", str(TOY / "toy_reader.py")]

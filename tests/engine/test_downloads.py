@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fscil_bench.data import (
+from fscil_bench.data.downloads import fetch, take, verify
+from fscil_bench.data.reader import (
     DatasetIndex,
     DatasetReader,
     Digester,
@@ -22,7 +23,6 @@ from fscil_bench.data import (
     Source,
     file_digest,
 )
-from fscil_bench.downloads import fetch, take, verify
 from fscil_bench.errors import DataError
 from fscil_bench.progress import Silent
 

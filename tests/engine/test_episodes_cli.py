@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fscil_bench.cli import app
+from fscil_bench.cli.app import app
 
 TOY = Path(__file__).parents[1] / "toy"
 WITH_TOY = ["--protocol", str(TOY / "toy.toml"), "--plugin", str(TOY / "toy_reader.py")]

@@ -11,9 +11,9 @@ import pytest
 
 import fscil_bench as fb
 from fscil_bench.errors import StoreError
-from fscil_bench.evaluation import Evaluation
-from fscil_bench.registry import load_registry
-from fscil_bench.store import Store
+from fscil_bench.plugins.registry import load_registry
+from fscil_bench.reporting.evaluation import Evaluation
+from fscil_bench.store.runs import Store
 
 TOY = Path(__file__).parents[1] / "toy"
 
@@ -64,7 +64,7 @@ def test_features_are_the_run_s_own(folder: Path) -> None:
 
 def test_a_pseudo_incremental_run_has_its_own_halves(folder: Path) -> None:
     from fscil_bench.progress import Silent
-    from fscil_bench.workbench import Options, RunRequest, Workbench
+    from fscil_bench.running.workbench import Options, RunRequest, Workbench
 
     reader = load_registry((TOY / "toy_reader.py",))
     bench = Workbench(

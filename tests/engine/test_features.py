@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from fscil_bench.data import ImageArray
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import ImageArray
 from fscil_bench.errors import StoreError, UsageError
-from fscil_bench.features import VIEWS, FeatureSource, check_views, stored_features
-from fscil_bench.pixels import Images
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
-from fscil_bench.store import Store
-from fscil_bench.tensorfile import save_tensors
+from fscil_bench.store.runs import Store
+from fscil_bench.store.tensors import save_tensors
+from fscil_bench.training.features import VIEWS, FeatureSource, check_views, stored_features
 
 SIZE = 4
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, SIZE, SIZE, 3)).astype(np.uint8)

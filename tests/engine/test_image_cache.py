@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fscil_bench import image_cache
-from fscil_bench.data import (
+from fscil_bench.data import cache as image_cache
+from fscil_bench.data.cache import ImageCache, verify
+from fscil_bench.data.reader import (
     Dataset,
     DatasetIndex,
     DatasetReader,
@@ -27,10 +28,9 @@ from fscil_bench.data import (
     file_digest,
 )
 from fscil_bench.errors import DataError, StoreError
-from fscil_bench.image_cache import ImageCache, verify
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec
-from fscil_bench.store import Store
+from fscil_bench.store.runs import Store
 
 TRAIN = (("a0", 0, None), ("a1", 0, None), ("b0", 1, None), ("a2", 0, None))
 TEST = (("t0", 0, None), ("t1", 1, None))

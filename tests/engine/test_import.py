@@ -10,7 +10,7 @@ def test_neither_the_package_nor_help_imports_torch() -> None:
     code = (
         "import sys, fscil_bench\n"
         "from typer.testing import CliRunner\n"
-        "from fscil_bench.cli import app\n"
+        "from fscil_bench.cli.app import app\n"
         "result = CliRunner().invoke(app, ['run', '--help'])\n"
         "assert result.exit_code == 0, result.output\n"
         "assert not {'torch', 'pandas', 'matplotlib'} & set(sys.modules), 'a heavy import'\n"

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from fscil_bench.data import Dataset, ImageArray
-from fscil_bench.features import Features
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import Dataset, ImageArray
 from fscil_bench.method import Method, Needs
-from fscil_bench.pixels import Images
+from fscil_bench.plugins.registry import Plugin, load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import Protocol, Queries, Session
-from fscil_bench.registry import Plugin, load_registry
-from fscil_bench.runner import Outcome
-from fscil_bench.sessions import Assignment, CanonicalShots, SessionMaker
+from fscil_bench.running.runner import Outcome
+from fscil_bench.running.sessions import Assignment, CanonicalShots, SessionMaker
+from fscil_bench.running.workbench import Options, Plan, RunRequest, Workbench
 from fscil_bench.spec import RunSpec
-from fscil_bench.store import Store
-from fscil_bench.workbench import Options, Plan, RunRequest, Workbench
+from fscil_bench.store.runs import Store
+from fscil_bench.training.features import Features
 
 TOY = Path(__file__).parents[1] / "toy"
 FORBIDDEN = (
@@ -104,7 +104,7 @@ def handed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Assignmen
     Spy.handed.clear()
 
     made: list[SessionMaker] = []
-    from fscil_bench import workbench
+    from fscil_bench.running import workbench
 
     class Recording(SessionMaker):
         def __init__(self, *args: Any) -> None:

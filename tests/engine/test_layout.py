@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PLUGIN_FOLDERS = ("methods", "protocols", "reports")
-SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-
-
-def test_every_package_is_listed_and_nothing_else() -> None:
-    expected = {"fscil_bench": "fscil_bench"} | {f"fscil_bench.{f}": f for f in PLUGIN_FOLDERS}
-    for package in (ROOT / "fscil_bench").rglob("__init__.py"):
-        name = ".".join(package.parent.relative_to(ROOT).parts)
-        expected.setdefault(name, str(package.parent.relative_to(ROOT)))
-    assert sorted(SETTINGS["packages"]) == sorted(expected)
-    assert SETTINGS["package-dir"] == expected
-
-
-@pytest.mark.parametrize("folder", ["protocols", "reports"])
-def test_data_files_of_plugin_folders_are_packaged(folder: str) -> None:
-    patterns = SETTINGS["package-data"][f"fscil_bench.{folder}"]
-    for file in (ROOT / folder).iterdir():
-        if file.is_file() and file.suffix != ".py":
-            assert any(file.match(pattern) for pattern in patterns), file.name
 
 
 def imported(file: Path) -> set[str]:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fscil_bench.cli import app
-from fscil_bench.episode_store import Design, stored_episodes
+from fscil_bench.cli.app import app
+from fscil_bench.episodes.store import Design, stored_episodes
 from fscil_bench.errors import UsageError
-from fscil_bench.missing import make_missing, wanted_by
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
-from fscil_bench.registry import load_registry
 from fscil_bench.report import Report, ReportInput, ReportOutput, Selection, Wanted
-from fscil_bench.store import Store, StoredRun
-from fscil_bench.workbench import Options, RunRequest, Workbench
+from fscil_bench.running.missing import make_missing, wanted_by
+from fscil_bench.running.workbench import Options, RunRequest, Workbench
+from fscil_bench.store.runs import Store, StoredRun
 
 TOY = Path(__file__).parents[1] / "toy"
 NCM = RunRequest("ncm", str(TOY / "toy.toml"))

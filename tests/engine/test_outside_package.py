@@ -83,7 +83,7 @@ def call(site: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[
 
 
 def test_it_is_listed_with_its_origin_and_runs(site: Path, tmp_path: Path) -> None:
-    main = "from fscil_bench.cli import main; main()"
+    main = "from fscil_bench.cli.app import main; main()"
     listed = call(site, main, "list", "methods")
     assert "outside_mean" in listed.stdout and "outside_methods" in listed.stdout, listed.stderr
     places = ["--results", str(tmp_path / "r"), "--cache", str(tmp_path / "c")]

@@ -9,8 +9,8 @@ import torch
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from fscil_bench.augment import RATIO, SCALE, central, resized_crops
-from fscil_bench.pixels import Images, ImageWriter, margin
+from fscil_bench.data.pixels import Images, ImageWriter, margin
+from fscil_bench.training.augment import RATIO, SCALE, central, resized_crops
 
 RAGGED = ((12, 12), (13, 17), (30, 12), (12, 31), (19, 14), (12, 12))
 
@@ -174,7 +174,7 @@ def test_windows_have_torchvisions_areas_and_ratios() -> None:
 
 def test_a_window_is_resized_as_torchvision_resizes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     place = (3, 5, 14, 20)
-    monkeypatch.setattr("fscil_bench.augment._window", lambda *_: place)
+    monkeypatch.setattr("fscil_bench.training.augment._window", lambda *_: place)
     images = [torch.from_numpy(image) for image in noise([(30, 40), (25, 33)])]
     for size in (8, 14, 32):
         crops = resized_crops(images, size, torch.Generator())

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fscil_bench.data import Dataset, ImageArray
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import Dataset, ImageArray
 from fscil_bench.errors import UsageError
-from fscil_bench.pixels import Images
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.pseudo import base_training_data, pseudo_incremental
-from fscil_bench.registry import load_registry
+from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
 
 
 def shaped(protocol: Protocol, base: int, way: int, sessions: int) -> Protocol:

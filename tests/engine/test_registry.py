@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fscil_bench.errors import UsageError
-from fscil_bench.registry import Registry, load_registry
+from fscil_bench.plugins.registry import Registry, load_registry
 
 METHOD = '''
 from fscil_bench.method import Method

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fscil_bench.cli_support import fitting_methods
-from fscil_bench.commands import default_params
+from fscil_bench.cli.options import fitting_methods
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, Needs
 from fscil_bench.params import NoParams, published_params
-from fscil_bench.registry import Plugin, Registry, expand_methods, load_registry
+from fscil_bench.plugins.registry import Plugin, Registry, expand_methods, load_registry
+from fscil_bench.running.commands import default_params
 
 
 class Stated:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from fscil_bench.data.scan import scan
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.protocol import Protocol, load_protocol
-from fscil_bench.scan import scan
 
 NAMES = ("ant", "bee", "cow", "dog", "elk", "fox", "gnu")
 

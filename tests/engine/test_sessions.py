@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fscil_bench.data import Dataset, ImageArray
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import Dataset, ImageArray
 from fscil_bench.errors import DataError, UsageError
-from fscil_bench.pixels import Images
 from fscil_bench.protocol import Protocol, load_protocol
-from fscil_bench.sessions import (
+from fscil_bench.running.sessions import (
     canonical_shots,
     check_dataset,
     draw_outliers,

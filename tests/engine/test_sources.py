@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fscil_bench.sources import source_digest
+from fscil_bench.plugins.digest import source_digest
 
 FILE = """from ._helper import power
 from ._other import unused

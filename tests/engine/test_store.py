@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fscil_bench.store
+import fscil_bench.store.runs
 from fscil_bench.errors import StoreError
 from fscil_bench.protocol import Protocol
 from fscil_bench.spec import digest_of
-from fscil_bench.store import (
+from fscil_bench.store.runs import (
     SCHEMA_VERSION,
     Store,
     StoredRun,
@@ -83,7 +83,7 @@ def test_the_mark_of_a_finished_run_is_written_last(
         before.append(entries(path.parent))
         write_text(path, text)
 
-    monkeypatch.setattr(fscil_bench.store, "write_text", write_and_look)
+    monkeypatch.setattr(fscil_bench.store.runs, "write_text", write_and_look)
     factory.write(factory.spec())
 
     assert before == [["predictions.npz"]]
@@ -98,7 +98,7 @@ def test_a_failing_write_leaves_nothing(
     def fail(*_: object) -> None:
         raise failure
 
-    monkeypatch.setattr(fscil_bench.store, "write_text", fail)
+    monkeypatch.setattr(fscil_bench.store.runs, "write_text", fail)
     with pytest.raises((StoreError, KeyboardInterrupt)):
         factory.write(spec)
 
@@ -113,7 +113,7 @@ def test_a_failing_write_keeps_the_old_run(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fscil_bench.store, "write_text", fail)
+    monkeypatch.setattr(fscil_bench.store.runs, "write_text", fail)
     with pytest.raises(StoreError, match="No space left on device"):
         factory.write(stored.spec, [(0, 0)] * 3)
 

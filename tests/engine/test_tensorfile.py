@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fscil_bench.errors import StoreError
-from fscil_bench.tensorfile import load_tensors, save_tensors
+from fscil_bench.store.tensors import load_tensors, save_tensors
 
 TENSORS = {
     "a": torch.arange(6.0).view(2, 3),

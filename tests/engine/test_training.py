@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from fscil_bench.data.pixels import Images
 from fscil_bench.errors import FscilError, StoreError
-from fscil_bench.pixels import Images
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec, Recipe
-from fscil_bench.registry import load_registry
 from fscil_bench.representation import TrainedRepresentation
 from fscil_bench.spec import RepresentationSpec
-from fscil_bench.training import BaseTraining, LabelledImages, epoch_batches, learning_rate
+from fscil_bench.training.loop import BaseTraining, LabelledImages, epoch_batches, learning_rate
 
 CPU = torch.device("cpu")
 

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fscil_bench.cli import app
+from fscil_bench.cli.app import app
 from fscil_bench.errors import StoreError, UsageError
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
-from fscil_bench.registry import load_registry
-from fscil_bench.store import Store
-from fscil_bench.tuning import (
+from fscil_bench.running.tuning import (
     Choice,
     Tuning,
     checked_grid,
@@ -23,7 +22,8 @@ from fscil_bench.tuning import (
     terms,
     with_choice,
 )
-from fscil_bench.workbench import RunRequest, Workbench
+from fscil_bench.running.workbench import RunRequest, Workbench
+from fscil_bench.store.runs import Store
 
 TOY = Path(__file__).parents[1] / "toy"
 REQUEST = RunRequest("ncm", "toy", params={"beta": "0.5"})

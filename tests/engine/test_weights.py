@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from fscil_bench import weights
-from fscil_bench.backbones import build_backbone
 from fscil_bench.errors import DataError, UsageError
-from fscil_bench.weights import (
+from fscil_bench.training import weights
+from fscil_bench.training.backbones import build_backbone
+from fscil_bench.training.weights import (
     Pretraining,
     install_weights,
     load_pretrained,

@@ -12,12 +12,12 @@ import torch
 
 import fscil_bench as fb
 from fscil_bench.errors import UsageError
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
-from fscil_bench.registry import load_registry
-from fscil_bench.sessions import draw_outliers
-from fscil_bench.store import Store
-from fscil_bench.tensorfile import load_tensors, save_tensors
-from fscil_bench.workbench import Options, RunRequest, Workbench
+from fscil_bench.running.sessions import draw_outliers
+from fscil_bench.running.workbench import Options, RunRequest, Workbench
+from fscil_bench.store.runs import Store
+from fscil_bench.store.tensors import load_tensors, save_tensors
 
 TOY = Path(__file__).parents[1] / "toy"
 
@@ -191,7 +191,7 @@ def test_outlier_shots_come_from_the_runs_own_representation(
         given.append(arguments)
         return draw_outliers(*arguments)
 
-    monkeypatch.setattr("fscil_bench.workbench.draw_outliers", watched)
+    monkeypatch.setattr("fscil_bench.running.workbench.draw_outliers", watched)
     outliers = run(folder, split="outlier:0.25", seed=3)
     ((_, _, features, fraction, seed),) = given
     assert (fraction, seed) == (0.25, 3)

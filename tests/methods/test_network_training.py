@@ -8,15 +8,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fscil_bench.backbones import build_backbone
 from fscil_bench.errors import FscilError
 from fscil_bench.methods._network_training import TrainingParams, last_block, shuffled
 from fscil_bench.methods.finetune import Finetune
 from fscil_bench.methods.icarl_softmax import IcarlSoftmax
 from fscil_bench.methods.joint_naive import JointNaive
 from fscil_bench.params import parse_params
-from fscil_bench.registry import load_registry
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.testing import BASE, DIM, SCALE, ToyTask
+from fscil_bench.training.backbones import build_backbone
 
 
 def made(**params: Any) -> Finetune:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.methods.teen import TEEN, TEENParams, calibrated
 from fscil_bench.params import parse_params
-from fscil_bench.registry import load_registry
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
 
 NEW = torch.tensor([[0.0, 0.0, 5.0], [2.0, 1.0, 1.0]])

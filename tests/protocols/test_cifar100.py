@@ -13,14 +13,22 @@ import numpy as np
 import pytest
 
 import fscil_bench as fb
-from fscil_bench.data import Dataset, DatasetIndex, ImageArray, Item, Pixels, ReadRequest, Source
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import (
+    Dataset,
+    DatasetIndex,
+    ImageArray,
+    Item,
+    Pixels,
+    ReadRequest,
+    Source,
+)
 from fscil_bench.errors import DataError
-from fscil_bench.pixels import Images
+from fscil_bench.plugins.registry import package_folder
 from fscil_bench.protocol import ImageSpec, load_protocol
 from fscil_bench.protocols import cifar100
 from fscil_bench.protocols.cifar100 import Cifar100
-from fscil_bench.registry import package_folder
-from fscil_bench.sessions import canonical_shots, read_canonical
+from fscil_bench.running.sessions import canonical_shots, read_canonical
 
 NAMES = ["apple", "aquarium_fish", "bébé", "sweet, pepper", 'so-called "bee"', "bed"]
 TRAIN, TEST = 8, 3

@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 import fscil_bench
-from fscil_bench.data import (
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import (
     Dataset,
     DatasetIndex,
     ImageArray,
@@ -23,12 +24,11 @@ from fscil_bench.data import (
     Source,
 )
 from fscil_bench.errors import DataError
-from fscil_bench.pixels import Images
+from fscil_bench.plugins.registry import load_registry, package_folder
 from fscil_bench.protocol import ImageSpec, load_protocol
 from fscil_bench.protocols import _cub200_copies, _tar_archive, cub200
 from fscil_bench.protocols.cub200 import COUNTS, MD5, Cub200
-from fscil_bench.registry import load_registry, package_folder
-from fscil_bench.sessions import canonical_shots, check_dataset, read_canonical
+from fscil_bench.running.sessions import canonical_shots, check_dataset, read_canonical
 
 TOP = "CUB_200_2011"
 FOLDERS = ("001.Black_footed_Albatross", "002.Laysan_Albatross", "003.Sooty_Albatross", "004.Ani")

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fscil_bench.data import Dataset, ImageArray, reordered
-from fscil_bench.pixels import Images
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import Dataset, ImageArray, reordered
+from fscil_bench.plugins.registry import load_registry, package_folder
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import load_registry, package_folder
 
 MINI_NEW = {
     "n01930112",

@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 import fscil_bench
-from fscil_bench.data import DatasetIndex, Item, Pixels, ReadRequest, Source
+from fscil_bench.data.reader import DatasetIndex, Item, Pixels, ReadRequest, Source
+from fscil_bench.data.scan import scan
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.protocols import folder as folder_module
 from fscil_bench.protocols.folder import FolderReader
-from fscil_bench.scan import scan
 
 SPEC = ImageSpec(size=12, mean=(0.5,) * 3, std=(0.25,) * 3)
 Options = Mapping[str, int | float | str]

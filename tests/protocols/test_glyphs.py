@@ -6,13 +6,13 @@ import numpy as np
 import PIL
 import pytest
 
-from fscil_bench.data import DatasetIndex, Item, ReadRequest
+from fscil_bench.data.reader import DatasetIndex, Item, ReadRequest
 from fscil_bench.errors import DataError
+from fscil_bench.plugins.registry import package_folder
 from fscil_bench.protocol import ImageSpec, load_protocol
 from fscil_bench.protocols import glyphs
 from fscil_bench.protocols._glyph_render import upright
 from fscil_bench.protocols.glyphs import ALL_FACES, CLASSES, Glyphs, faces, font_folder
-from fscil_bench.registry import package_folder
 
 # At most one of each group may be a class: in some face its members look alike, upright or
 # italic, or they differ in size alone.

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fscil_bench.data import Dataset, DatasetIndex, ImageArray, Item
+from fscil_bench.data.lists import index_of, parse_index_list, shots_from_lists
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import Dataset, DatasetIndex, ImageArray, Item
 from fscil_bench.errors import DataError, UsageError
-from fscil_bench.index_lists import index_of, parse_index_list, shots_from_lists
-from fscil_bench.pixels import Images
+from fscil_bench.plugins.registry import package_folder
 from fscil_bench.protocol import load_protocol
 from fscil_bench.protocols._published_lists import published_shots, rebuilt_lists
-from fscil_bench.registry import package_folder
-from fscil_bench.sessions import CanonicalShots, canonical_shots
+from fscil_bench.running.sessions import CanonicalShots, canonical_shots
 
 PUBLISHED = Path(__file__).parents[2].parent / "shared/data/index_list"
 needs_published_lists = pytest.mark.skipif(

@@ -14,14 +14,14 @@ import pytest
 from PIL import Image
 
 import fscil_bench as fb
-from fscil_bench.data import DatasetIndex, Item, Pixels, ReadRequest
+from fscil_bench.data.reader import DatasetIndex, Item, Pixels, ReadRequest
 from fscil_bench.errors import DataError
+from fscil_bench.plugins.registry import package_folder
 from fscil_bench.protocol import ImageSpec, load_protocol
 from fscil_bench.protocols._image_tree import ImageTree
 from fscil_bench.protocols._mini_division import divide, official_classes
 from fscil_bench.protocols._published_lists import published_shots
 from fscil_bench.protocols.mini_imagenet import MiniImageNet
-from fscil_bench.registry import package_folder
 
 WNIDS = official_classes()[:6]
 TRAIN, TEST = (5, 9, 20, 100, 1001), (7, 30)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fscil_bench.data import DatasetIndex, Item, Pixels, ReadRequest
+from fscil_bench.data.reader import DatasetIndex, Item, Pixels, ReadRequest
 from fscil_bench.errors import DataError
+from fscil_bench.plugins.registry import package_folder
 from fscil_bench.protocol import ImageSpec, load_protocol
 from fscil_bench.protocols.tiny_imagenet import TinyImageNet, official_classes
-from fscil_bench.registry import package_folder
 
 WNIDS = official_classes()[:3]
 TOP = "tiny-imagenet-200"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fscil_bench.metrics import Interval
-from fscil_bench.registry import Plugin
+from fscil_bench.plugins.registry import Plugin
 from fscil_bench.reports import _claims_accuracy as accuracy
 from fscil_bench.reports._claims import Claim, Part, part_text
 from fscil_bench.reports._paired import above_zero

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
 from fscil_bench.reports._figures import figure_style
 from fscil_bench.reports.compare import Compare
-from fscil_bench.store import Store
+from fscil_bench.store.runs import Store
 
 
 @pytest.fixture

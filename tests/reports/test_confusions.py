@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.reports._confusions import (
     confused_pairs,
     error_rates,
@@ -18,7 +18,7 @@ from fscil_bench.reports._confusions import (
     session_of,
 )
 from fscil_bench.reports._rows import group_rows
-from fscil_bench.store import StoredRun
+from fscil_bench.store.runs import StoredRun
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fscil_bench.errors import UsageError
+from fscil_bench.plugins.registry import Plugin
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Plugin
 from fscil_bench.reports.cost import Cost
 
 LAST = [(30, 3)] * 3

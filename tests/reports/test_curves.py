@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.plugins.registry import Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry, load_registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
 from fscil_bench.reports._drawn_rows import drawn_rows
 from fscil_bench.reports._rows import group_rows
 from fscil_bench.reports.curves import Curves
-from fscil_bench.store import Store
+from fscil_bench.store.runs import Store
 
 DEFAULTS = {"steps": 8, "widths": [64, 32]}
 CIFAR = [(480 - 10 * t, 20 * t) for t in range(9)]

@@ -13,8 +13,8 @@ import pytest
 
 from fscil_bench.api import make_report
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.registry import load_registry
-from fscil_bench.store import Store, StoredRun
+from fscil_bench.plugins.registry import load_registry
+from fscil_bench.store.runs import Store, StoredRun
 
 REPORTS = load_registry().names("report")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol, Recipe
-from fscil_bench.registry import Registry
 from fscil_bench.reports._facts import checkpoint_rule, human_bytes, note_lines, row_facts
 from fscil_bench.reports._rows import group_rows
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fscil_bench.episode_store import (
+from fscil_bench.episodes.store import (
     Design,
     EpisodesRecord,
     EpisodesSpec,
@@ -20,12 +20,12 @@ from fscil_bench.episode_store import (
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.method import Needs
 from fscil_bench.params import NoParams, parse_params
+from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Plugin, Registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
 from fscil_bench.reports._episodes import Setting, episode_rows
 from fscil_bench.reports.few_shot import FewShot
-from fscil_bench.store import Store
+from fscil_bench.store.runs import Store
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.reports._labels import (
     changed_params,
     default_params,

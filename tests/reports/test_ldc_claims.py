@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fscil_bench as fb
-from fscil_bench.cli import app
+from fscil_bench.cli.app import app
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.report import ReportInput, ReportOutput, Selection
 from fscil_bench.reports._claims_setup import ClaimsParams

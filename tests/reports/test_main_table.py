@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fscil_bench.errors import FscilError, StoreError, UsageError
+from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Plugin, Registry, load_registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
 from fscil_bench.reports.main_table import MainTable
-from fscil_bench.store import Store
+from fscil_bench.store.runs import Store
 
 DEFAULTS = MainTable.Params()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fscil_bench.errors import StoreError
-from fscil_bench.evaluation import EvaluationFeatures
+from fscil_bench.reporting.evaluation import EvaluationFeatures
 from fscil_bench.reports.mapping_strategy import MappingStrategy
 
 CURVES = {"mapped": [1.0, 0.62, 0.5, 0.4], "empirical": [1.2, 1.0, 0.8, 0.6]}

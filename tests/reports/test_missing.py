@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Selection
 from fscil_bench.reports._missing import lacking_runs
 from fscil_bench.reports._rows import Row, group_rows

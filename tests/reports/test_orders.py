@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry
 from fscil_bench.reports._orders import order_commands, rankings
 from fscil_bench.reports._rows import Row, group_rows
 

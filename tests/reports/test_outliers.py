@@ -8,7 +8,7 @@ import pytest
 
 from fscil_bench.errors import UsageError
 from fscil_bench.params import parse_params
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Selection
 from fscil_bench.reports.outliers import Outliers
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import load_registry
 from fscil_bench.reports._published import FOLDER, PublishedRow, published_rows
 
 PROTOCOLS = ("cub200", "cifar100", "mini_imagenet")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fscil_bench.params import parse_params
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Selection
 from fscil_bench.reports.scalability import Scalability
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import ReportInput, Selection
 from fscil_bench.reports._selected import LONGEST, files_folder
 

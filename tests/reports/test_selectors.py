@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fscil_bench.errors import UsageError
-from fscil_bench.registry import Registry
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.reports._rows import Row, group_rows
 from fscil_bench.reports._selectors import chosen_rows, parse_selector
 

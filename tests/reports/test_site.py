@@ -12,16 +12,16 @@ from urllib.parse import unquote
 import pytest
 
 from fscil_bench.errors import FscilError, StoreError
-from fscil_bench.evaluation import Evaluation
 from fscil_bench.params import NoParams
+from fscil_bench.plugins.registry import Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Registry, load_registry
 from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reports._published import published_rows
 from fscil_bench.reports._site_entries import COLUMNS, best_first, measured_entries
 from fscil_bench.reports._site_runs import flat
 from fscil_bench.reports.site import Site
-from fscil_bench.store import Store, StoredRun
+from fscil_bench.store.runs import Store, StoredRun
 
 SCRIPT = "<script>alert(1)</script>"
 CIFAR = [(480 - 10 * t, 20 * t) for t in range(9)]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.registry import Plugin, Registry, load_registry
 from fscil_bench.reports._rows import Row, group_rows
 from fscil_bench.reports._usual import (
     alike,

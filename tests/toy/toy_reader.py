@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fscil_bench.data import (
+from fscil_bench.data.reader import (
     DatasetIndex,
     DatasetReader,
     Digester,

@@ -1,0 +1,235 @@
+"""The `fscil-bench data` commands: get, check, list and scan data, list and clear caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fscil_bench.cli.options import Cache, DataRoot, Debug, Plugins, explained, say, show
+from fscil_bench.errors import DataError, UsageError
+
+data_app = typer.Typer(
+    no_args_is_help=True, help="Get, check and list data sets; make a protocol of your own."
+)
+WEIGHTS = "resnet18"
+LEFTOVERS = "leftovers"
+
+
+@data_app.command()
+@explained
+def get(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A data set; or a protocol, for what it reads; or resnet18, for ImageNet weights."
+        ),
+    ],
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Take this local archive or folder instead.")
+    ] = None,
+    data_root: DataRoot = None,
+    unofficial_data: Annotated[
+        bool,
+        typer.Option("--unofficial-data", help="Take a copy that is not the published one."),
+    ] = False,
+    plugin: Plugins = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """Fetch a data set from its published address, or take a local copy; verify it."""
+    del debug
+    from fscil_bench.data.downloads import fetch, take
+    from fscil_bench.data.listing import dataset_reader, whereabouts
+    from fscil_bench.data.reader import file_digest
+    from fscil_bench.plugins.registry import load_registry
+    from fscil_bench.progress import for_terminal
+    from fscil_bench.store.runs import data_roots
+
+    roots = data_roots(data_root)
+    if name == WEIGHTS:
+        _get_weights(source)
+        return
+    reader = dataset_reader(load_registry(tuple(plugin)), name, [WEIGHTS])
+    if source is not None:
+        show(f"{reader.name}: {take(reader, source, roots[0], unofficial_data)}")
+        return
+    if reader.download is None:
+        reason = reader.advice or whereabouts(reader, roots, file_digest)
+        raise DataError(f"data set {reader.name!r} cannot be fetched: {reason}")
+    show(f"{reader.name}: {fetch(reader.download, roots[0], for_terminal())}")
+
+
+@data_app.command()
+@explained
+def check(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A protocol by name, or a TOML file; or a data set, for all of its classes."
+        ),
+    ],
+    data_root: DataRoot = None,
+    unofficial_data: Annotated[
+        bool, typer.Option("--unofficial-data", help="Accept a copy that is not the published one.")
+    ] = False,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave out images that cannot be used.")
+    ] = False,
+    cache: Cache = None,
+    plugin: Plugins = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """Verify the data of a protocol, what is decoded of them as well, and print the fingerprint.
+
+    Every run records it.
+    """
+    del debug
+    from fscil_bench.data.cache import verify
+    from fscil_bench.data.listing import protocol_of
+    from fscil_bench.plugins.registry import load_registry
+    from fscil_bench.progress import for_terminal
+    from fscil_bench.running.workbench import Options, Workbench
+    from fscil_bench.store.runs import Store, data_roots
+
+    registry = load_registry(tuple(plugin))
+    options = Options(
+        data_roots=data_roots(data_root),
+        unofficial_data=unofficial_data,
+        skip_broken=skip_broken,
+    )
+    bench = Workbench(Store(None, cache), registry, for_terminal(), options)
+    protocol, folder = protocol_of(registry, name)
+    data = bench.dataset(protocol, folder)
+    verify(data)
+    show(f"protocol        {protocol.name}")
+    show(f"data set        {data.name}")
+    show(f"classes         {len(data.class_names)}")
+    show(f"training images {len(data.train)}")
+    show(f"test images     {len(data.test)}")
+    show(f"fingerprint     {data.fingerprint}")
+    if data.skipped:
+        show(f"skipped         {data.skipped} broken images")
+    if data.unofficial:
+        show(f"unofficial      {data.unofficial}")
+
+
+@data_app.command(name="list")
+@explained
+def list_(
+    data_root: DataRoot = None,
+    cache: Cache = None,
+    plugin: Plugins = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """Show which data sets are there, where, and how big; and what the caches hold."""
+    del debug
+    from fscil_bench.data.cache import ImageCache
+    from fscil_bench.data.listing import cached, left_over, megabytes, whereabouts
+    from fscil_bench.plugins.registry import load_registry
+    from fscil_bench.progress import for_terminal
+    from fscil_bench.store.runs import Store, data_roots
+
+    registry = load_registry(tuple(plugin))
+    roots = data_roots(data_root)
+    store = Store(None, cache)
+    digest = ImageCache(store, for_terminal()).digest
+    for name in registry.names("data set"):
+        reader = registry.get("data set", name).value()
+        if not reader.reads_any:
+            show(f"{name:<16} {whereabouts(reader, roots, digest)}")
+    for folder, size in cached(store.cache):
+        show(f"cache            {folder}  {megabytes(size)}")
+    if sizes := [size for _, size in left_over(store.cache)]:
+        show(
+            f"{LEFTOVERS:<16} {len(sizes)} files or folders in {store.cache}, left over from "
+            f"interrupted work, if none is under way  {megabytes(sum(sizes))}"
+        )
+
+
+@data_app.command()
+@explained
+def clear(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Cache folders, or leftovers, as `data list` shows them. (default: all of them)"
+        ),
+    ] = None,
+    cache: Cache = None,
+    debug: Debug = False,
+) -> None:
+    """Remove caches: decoded images, features, what methods learnt from base data.
+
+    Leftovers are what interrupted work left half-written; work under way needs its own.
+    """
+    del debug
+    from fscil_bench.data.listing import cached, left_over
+    from fscil_bench.store.runs import Store
+
+    store = Store(None, cache)
+    known = {str(folder): [folder] for folder, _ in cached(store.cache)}
+    known[LEFTOVERS] = [path for path, _ in left_over(store.cache)]
+    for name in what or list(known):
+        if name not in known:
+            raise UsageError(f"{name}: not a cache folder; `fscil-bench data list` shows them")
+        for path in known[name]:
+            _remove(path)
+            show(f"removed {path}")
+
+
+@data_app.command()
+@explained
+def scan(
+    folder: Annotated[Path, typer.Argument(help="A folder of images, one folder a class; or CSV.")],
+    way: Annotated[int, typer.Option(help="New classes a session.")] = 5,
+    shot: Annotated[int, typer.Option(help="Images of each new class.")] = 5,
+    base: Annotated[str, typer.Option(help="Base classes: a number, or a share like 60%.")] = "60%",
+    out: Annotated[
+        Path | None, typer.Option(help="Write the protocol to this TOML file, once it is whole.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --out replace a file that is there.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Print a protocol of your own images, or write it to a TOML file with --out FILE.
+
+    An error leaves no file, and `> FILE` an empty one.
+    """
+    del debug
+    from fscil_bench.data.scan import scan as scanned
+    from fscil_bench.store.runs import write_text
+
+    if out is not None:
+        _check_target(out, force)
+    elif force:
+        raise UsageError("--force goes with --out FILE")
+    text = scanned(folder, way, shot, base)
+    if out is None:
+        show(text.rstrip())
+        return
+    write_text(out, text)
+    say(f"wrote {out}")
+
+
+def _remove(path: Path) -> None:
+    import shutil
+
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _check_target(out: Path, force: bool) -> None:
+    if out.suffix != ".toml":
+        raise UsageError(f"--out {out}: a protocol's file must end in .toml")
+    if out.exists() and not force:
+        raise UsageError(f"--out {out}: is there already; --force replaces it")
+
+
+def _get_weights(source: Path | None) -> None:
+    from fscil_bench.training.weights import install_weights
+
+    show(f"{WEIGHTS}: {install_weights(WEIGHTS, source)}")

@@ -1,0 +1,54 @@
+"""The table that a series of runs ends with: one line for what differs in chance alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fscil_bench.metrics import average_accuracy, mean_interval
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.running.commands import named_with_changes
+from fscil_bench.spec import RunSpec
+from fscil_bench.store.runs import StoredRun
+
+FIGURES: dict[str, Callable[[StoredRun], float]] = {
+    "last": lambda run: run.accuracies[-1],
+    "avg": lambda run: average_accuracy(run.accuracies),
+    "base": lambda run: run.metrics[-1].base,
+    "new": lambda run: run.metrics[-1].new,
+    "HM": lambda run: run.metrics[-1].harmonic,
+}
+"""Column -> figure of a run; all but `avg` of the last session."""
+
+
+def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:
+    """Return a Markdown table of runs: mean and 95 % interval over seeds, accuracies in %."""
+    rows: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        rows.setdefault(run.spec.row, []).append(run)
+    lines = [
+        f"| protocol | representation | method | runs | {' | '.join(FIGURES)} |",
+        "|---|---|---|---:|" + "---:|" * len(FIGURES),
+    ]
+    for own in rows.values():
+        spec = own[0].spec
+        cells = [
+            spec.protocol.name,
+            _brought(spec),
+            named_with_changes(spec, registry),
+            str(len(own)),
+        ]
+        cells += [_cell([figure(run) for run in own]) for figure in FIGURES.values()]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _brought(spec: RunSpec) -> str:
+    name = spec.representation.name
+    return name if spec.views == "plain" else f"{name} + {spec.views}"
+
+
+def _cell(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{100 * values[0]:.2f}"
+    interval = mean_interval(values)
+    return f"{100 * interval.mean:.2f} ± {100 * interval.half_width:.2f}"

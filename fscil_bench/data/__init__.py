@@ -1,0 +1,1 @@
+"""Image data: reading, decoding, caching, lists of samples."""

@@ -1,0 +1,316 @@
+"""Images as data: a verified source, decoded once into uint8 arrays on disk, mapped ever after."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from PIL import Image
+
+from fscil_bench.data.pixels import Images, margin
+from fscil_bench.errors import DataError, UsageError
+from fscil_bench.seeding import Randomness
+from fscil_bench.spec import digest_of
+
+if TYPE_CHECKING:
+    from fscil_bench.protocol import ImageSpec
+
+Pixels = np.ndarray
+"""uint8 array (H, W, 3)."""
+
+MOST_OBLONG = 50
+"""How many times its shorter side an image's longer one may be: resizing multiplies both."""
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """What a protocol asks of a reader: so many classes, at this size, with its own options."""
+
+    classes: int
+    images: ImageSpec
+    options: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the data come from, and the digest of what decides their content.
+
+    `path` is None for data that are drawn by the program itself. `unofficial` says why the copy
+    is not the published one, where that can be told; such a copy is used only if asked for.
+    """
+
+    path: Path | None
+    digest: str
+    unofficial: str | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image before it is read: a stable `key` (path in the archive) and its class.
+
+    `number` is how published lists of shots name a training image within its data set; by default
+    its position among the training images of its class.
+    """
+
+    key: str
+    label: int
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class DatasetIndex:
+    """What a source holds: class names in class order, and the items of both halves.
+
+    `class_keys` are how published lists of shots name the classes; by default as `class_names`.
+    """
+
+    class_names: tuple[str, ...]
+    train: tuple[Item, ...]
+    test: tuple[Item, ...]
+    class_keys: tuple[str, ...] = ()
+
+
+Digester = Callable[[Path, str], str]
+"""Returns the digest of a file by an algorithm that hashlib knows."""
+
+
+def file_digest(path: Path, algorithm: str = "sha256") -> str:
+    """Return the digest of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that can be fetched: its name, addresses in order of preference, digest and size.
+
+    `digest` is written algorithm:hexadecimal; `size` is in bytes.
+    """
+
+    filename: str
+    addresses: tuple[str, ...]
+    digest: str
+    size: int
+
+
+class DatasetReader(ABC):
+    """Reads one data set, from wherever its users keep it. Lives in `protocols/`.
+
+    The engine asks `find` for the source, `index` for what is in it and streams `images` into
+    the cache; a reader holds no more than one image at a time.
+    """
+
+    name: ClassVar[str]
+    download: ClassVar[Download | None] = None
+    """The published archive, where it has an address."""
+    advice: ClassVar[str] = ""
+    """How to come by the data where they cannot be downloaded."""
+    reads_any: ClassVar[bool] = False
+    """Whether it reads whatever a protocol names as its `data`, and has no data set of its own."""
+
+    @abstractmethod
+    def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
+        """Return the source under one of `roots`: a folder, or the archive itself.
+
+        `digest` remembers files that it has seen, so that a large archive is read only once.
+
+        Raises:
+            DataError: nothing fits; the message says what was looked for, where, and how to get it.
+        """
+
+    @abstractmethod
+    def index(self, source: Source, request: ReadRequest) -> DatasetIndex:
+        """List the images of the first `request.classes` classes.
+
+        Raises:
+            DataError: the source is damaged or lacks classes, which are named.
+        """
+
+    @abstractmethod
+    def images(
+        self, source: Source, items: Sequence[Item], request: ReadRequest
+    ) -> Iterator[Pixels | DataError]:
+        """Yield the pixels of `items`, in order, as `prepare` returns them.
+
+        In place of an image that cannot be decoded its error, which names its path, is yielded;
+        all of them are then shown together, or skipped if the user wants that.
+        """
+
+
+@dataclass(frozen=True)
+class ImageArray:
+    """Half of a data set: `images`, memory-mapped; `labels` (n,); `keys`.
+
+    `numbers` (n,) are how published lists of shots name the images.
+    """
+
+    images: Images
+    labels: np.ndarray
+    numbers: np.ndarray
+    keys: tuple[str, ...]
+
+    def of_class(self, label: int) -> np.ndarray:
+        """Return the indices of the samples of class `label`, in stored order."""
+        return np.flatnonzero(self.labels == label)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set ready for use.
+
+    `class_keys` are how published lists of shots name the classes; `fingerprint` identifies the
+    decoded content; `skipped` counts broken images that were left out.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    class_keys: tuple[str, ...]
+    train: ImageArray
+    test: ImageArray
+    fingerprint: str
+    unofficial: str | None = None
+    skipped: int = 0
+
+
+def reordered(dataset: Dataset, order: str, folder: Path) -> Dataset:
+    """Return the data set with its classes in the given order.
+
+    Args:
+        dataset: the data set as its reader gives it.
+        order: `dataset`, the order it has; `seed:N`, a permutation drawn from N; or `list:FILE`,
+            the order of the class keys in a text file, which counts as content of the data set.
+        folder: where that file lies.
+
+    Raises:
+        UsageError: the list is not one of all the classes, each once (file:line).
+    """
+    if order == "dataset":
+        return dataset
+    fingerprint = dataset.fingerprint
+    if order.startswith("list:"):
+        permutation = _listed_order(folder / order.removeprefix("list:"), dataset)
+        fingerprint = digest_of([fingerprint, *(dataset.class_keys[c] for c in permutation)])
+    else:
+        seed = int(order.removeprefix("seed:"))
+        random = Randomness(("class order", seed)).numpy()
+        permutation = random.permutation(len(dataset.class_names))
+    place = np.argsort(permutation)
+
+    def half(array: ImageArray) -> ImageArray:
+        return replace(array, labels=place[array.labels])
+
+    return replace(
+        dataset,
+        class_names=tuple(dataset.class_names[c] for c in permutation),
+        class_keys=tuple(dataset.class_keys[c] for c in permutation),
+        train=half(dataset.train),
+        test=half(dataset.test),
+        fingerprint=fingerprint,
+    )
+
+
+def _listed_order(path: Path, dataset: Dataset) -> np.ndarray:
+    """Return the label of the class on each line; blank lines and those after `#` are ignored."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as a list of classes: {error}") from error
+    labels = {key: label for label, key in enumerate(dataset.class_keys)}
+    found: dict[int, int] = {}
+    for number, line in enumerate(lines, start=1):
+        key = line.strip()
+        if not key or key.startswith("#"):
+            continue
+        if key not in labels:
+            raise UsageError(
+                f"{path}:{number}: data set {dataset.name!r} has no class {key!r}; its first is "
+                f"called {dataset.class_keys[0]!r}"
+            )
+        if labels[key] in found:
+            first = found[labels[key]]
+            raise UsageError(f"{path}:{number}: class {key!r} is listed already, on line {first}")
+        found[labels[key]] = number
+    missing = [key for key, label in labels.items() if label not in found]
+    if missing:
+        raise UsageError(
+            f"{path}: lists {len(found)} of the {len(labels)} classes of data set "
+            f"{dataset.name!r}; missing: {', '.join(missing[:10])}"
+        )
+    return np.array(list(found))
+
+
+def decode_rgb(content: bytes, where: str) -> Image.Image:
+    """Decode an image file of any mode into RGB.
+
+    Grayscale, palette, CMYK and alpha images are converted, 16-bit grayscale is scaled to 8 bits,
+    and the first frame of an animation is taken. Values of unknown range (floating point, 32 bits)
+    are refused, and so are absurdly long images.
+
+    Raises:
+        DataError: the content is not a whole image of use; the message names `where`.
+    """
+    if not content:
+        raise DataError(f"{where}: the image file is empty")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            file = Image.open(io.BytesIO(content))
+            file.load()
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"{where}: refused, its declared size is absurd: {error}") from error
+    except Exception as error:  # decoders raise whatever they like on damaged files
+        reason = re.sub(r" ?<_io\.BytesIO[^>]*>", "", str(error))
+        raise DataError(f"{where}: cannot be decoded as an image: {reason}") from error
+    image: Image.Image = file
+    _refuse_oblong(image, where)
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            raise DataError(f"{where}: its values are not in the range of 8 or 16 bits")
+        image = Image.fromarray((values.astype(np.uint32) >> 8).astype(np.uint8))
+    if image.mode == "F":
+        raise DataError(f"{where}: holds floating-point values, whose range is not known")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def prepare(image: Image.Image, spec: ImageSpec) -> Pixels:
+    """Return an image as it is stored, uint8 (H, W, 3).
+
+    The shorter side is brought to `spec.resize`, or to `spec.size` where that is not set, in which
+    case the central square is cut out too. Bilinear with antialiasing, as torchvision's Resize and
+    CenterCrop do.
+
+    Raises:
+        DataError: the image is absurdly long.
+    """
+    _refuse_oblong(image, "an image")
+    short = spec.resize or spec.size
+    if min(image.size) != short:
+        size = tuple(short * length // min(image.size) for length in image.size)
+        image = image.resize((size[0], size[1]), Image.Resampling.BILINEAR)
+    if spec.resize is not None:
+        return np.asarray(image)
+    left, top = margin(image.width, spec.size), margin(image.height, spec.size)
+    return np.asarray(image.crop((left, top, left + spec.size, top + spec.size)))
+
+
+def _refuse_oblong(image: Image.Image, where: str) -> None:
+    short, long = sorted(image.size)
+    if not 0 < long <= MOST_OBLONG * short:
+        raise DataError(
+            f"{where}: refused, {image.width}×{image.height} pixels are absurd: one side may be at "
+            f"most {MOST_OBLONG} times the other"
+        )

@@ -1,0 +1,1 @@
+"""Ordinary few-shot episodes on the base session's network."""

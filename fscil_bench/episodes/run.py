@@ -1,0 +1,151 @@
+"""Ordinary few-shot classification: a method taken through episodes of a few new classes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fscil_bench.episodes.draws import Episode, check_design, draw_episodes, hand_out
+from fscil_bench.episodes.store import (
+    Design,
+    EpisodesRecord,
+    EpisodesSpec,
+    StoredEpisodes,
+    find_episodes,
+    write_episodes,
+)
+from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.method import Method
+from fscil_bench.metrics import accuracy
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.running.runner import best_columns, named, notes_of
+from fscil_bench.running.sessions import SessionMaker
+from fscil_bench.running.workbench import Plan, RunRequest, Workbench, flags, spread
+from fscil_bench.spec import engine_digest
+from fscil_bench.store.runs import now
+from fscil_bench.training.compute import environment
+
+EPISODE_MODULES = ("episode_draws", "episodes")
+"""Engine modules beside those of a run whose code can change an accuracy."""
+
+
+@dataclass(frozen=True)
+class EpisodesPlan:
+    """Episodes resolved: their specification, and the plan of the run up to its base session."""
+
+    spec: EpisodesSpec
+    plan: Plan
+
+
+def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> EpisodesPlan:
+    """Resolve a request for episodes.
+
+    Raises:
+        UsageError: the method does not do few-shot classification, the protocol has too few new
+            classes, or what `Workbench.plan` refuses.
+        DataError: a new class has too few images, or the data are missing or damaged.
+    """
+    check_learns(bench.registry, request.method)
+    plan = bench.plan(request)
+    check_design(design, plan.spec.protocol, plan.dataset)
+    spec = EpisodesSpec(run=plan.spec, design=design, engine=engine_digest(EPISODE_MODULES))
+    return EpisodesPlan(spec, plan)
+
+
+def run_episodes(bench: Workbench, planned: EpisodesPlan, force: bool = False) -> StoredEpisodes:
+    """Return the stored episodes of a plan, made now if they are not there (or if `force`).
+
+    Raises:
+        FscilError: the method fails, or does not keep to its contract.
+    """
+    plan, spec = planned.plan, planned.spec
+    if not force:
+        found = find_episodes(bench.store, spec)
+        if found is not None:
+            return found
+    method, maker, pretrain_seconds = bench.start(plan)
+    started = time.perf_counter()
+    with named(method, "in the base session"):
+        method.learn_base(maker.session(0))
+        before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    learnt = time.perf_counter()
+    accuracies = _accuracies(bench, method, maker, spec)
+    ended = time.perf_counter()
+    _check_state(method, before)
+    used = plan.spec.protocol.classes_used
+    record = EpisodesRecord(
+        key=spec.key,
+        spec=spec,
+        train_images=spread(plan.dataset.train.labels, used),
+        test_images=spread(plan.dataset.test.labels, used),
+        pretrain_seconds=pretrain_seconds,
+        base_seconds=learnt - started,
+        seconds=ended - learnt,
+        state_bytes=method.state_bytes(),
+        flags=flags(plan),
+        notes=notes_of(method),
+        parameters=plan.parameters,
+        environment=environment(bench.device),
+        created=now(),
+    )
+    return write_episodes(bench.store, record, accuracies)
+
+
+def check_learns(registry: Registry, name: str) -> None:
+    """Refuse a method that does not do ordinary few-shot classification.
+
+    Raises:
+        UsageError: it does not; those that do are named.
+    """
+    if registry.get("method", name).value.learns_episodes():
+        return
+    able = [
+        n for n in registry.names("method") if registry.get("method", n).value.learns_episodes()
+    ]
+    raise UsageError(
+        f"method {name!r} does not do ordinary few-shot classification (it has no "
+        f"episode_scores); methods that do: {', '.join(able) or 'none'}"
+    )
+
+
+def episode_accuracy(method: Method, maker: SessionMaker, episode: Episode, number: int) -> float:
+    """Return correct / total over an episode's queries; the first of equal columns wins.
+
+    Raises:
+        FscilError: scores of a wrong shape, or not finite.
+    """
+    shots, queries = hand_out(maker, episode, number)
+    when = f"in episode {number + 1}"
+    with named(method, when):
+        scores = method.episode_scores(shots, queries)
+    expected = (len(episode.queries), len(episode.classes))
+    columns = best_columns(method, scores, expected, "way", when)
+    return accuracy(episode.classes[columns], maker.dataset.test.labels[episode.queries])
+
+
+def _accuracies(
+    bench: Workbench, method: Method, maker: SessionMaker, spec: EpisodesSpec
+) -> np.ndarray:
+    design = spec.design
+    values = np.empty(design.episodes)
+    draws = draw_episodes(maker.dataset, maker.protocol, design, spec.run.seed)
+    with bench.progress.task(f"{method.name}: {design.title} episodes", design.episodes) as task:
+        for number, episode in enumerate(draws):
+            values[number] = episode_accuracy(method, maker, episode, number)
+            task.update(number + 1, f"{100 * values[: number + 1].mean():.2f} %")
+    return values
+
+
+def _check_state(method: Method, before: dict[str, torch.Tensor]) -> None:
+    after = method.state_dict()
+    same = set(after) == set(before) and all(
+        torch.equal(tensor, after[name]) for name, tensor in before.items()
+    )
+    if not same:
+        raise FscilError(
+            f"method {method.name!r} changed its state while it scored episodes, so that one "
+            "depends on another; episode_scores must leave the state as it is"
+        )

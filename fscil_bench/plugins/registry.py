@@ -1,0 +1,325 @@
+"""Name -> plug-in: found in the project's folders, in entry points, and in files given by path."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache, cached_property
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fscil_bench.data.reader import DatasetReader
+from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.method import Method
+from fscil_bench.params import NoParams
+from fscil_bench.plugins.digest import source_digest
+from fscil_bench.protocol import Protocol, load_protocol
+from fscil_bench.report import Report
+from fscil_bench.representation import Representation
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+GROUPS: Mapping[str, Callable[[Any], bool]] = {
+    "all-frozen": lambda method: not method.needs.images,
+    "all-images": lambda method: bool(method.needs.images),
+    "all": lambda _: True,
+}
+"""Words that stand for many methods -> which of them."""
+
+LONGEST_NAME = 100
+"""Characters of a plug-in's name, which names folders and files too."""
+"""What a plug-in may be called: names become parts of paths and of commands."""
+FILE = "file"
+"""The origin of a plug-in that a user gave by its path."""
+FOLDERS = ("methods", "protocols", "reports")
+CONTRACTS: Mapping[str, type] = {
+    "method": Method,
+    "representation": Representation,
+    "data set": DatasetReader,
+    "report": Report,
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A registered thing: its kind, its name, the class or protocol itself, and its file."""
+
+    kind: str
+    name: str
+    value: Any
+    file: Path
+    origin: str
+
+    def digest(self) -> str:
+        """Return the digest of the source that decides what the plug-in does.
+
+        A class: its own source, with what it refers to in its file and in private siblings. An
+        edit after the first call does not count: what is loaded stays as it was, too.
+        """
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        if inspect.isclass(self.value):
+            return source_digest(self.file, self.value.__qualname__.partition(".")[0])
+        return hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]
+
+
+@dataclass
+class Registry:
+    """All plug-ins by kind and name."""
+
+    plugins: dict[str, dict[str, Plugin]] = field(default_factory=dict)
+
+    def add(self, plugin: Plugin) -> None:
+        """Register a plug-in.
+
+        Raises:
+            UsageError: another one of that kind has the name.
+        """
+        known = self.plugins.setdefault(plugin.kind, {})
+        other = known.get(plugin.name)
+        if other is not None and other.file.resolve() != plugin.file.resolve():
+            raise UsageError(
+                f"two plug-ins define the {plugin.kind} {plugin.name!r}: {other.file} "
+                f"({other.origin}) and {plugin.file} ({plugin.origin}); rename one of them"
+            )
+        known[plugin.name] = plugin
+
+    def get(self, kind: str, name: str) -> Plugin:
+        """Return the plug-in of that kind and name.
+
+        Raises:
+            UsageError: there is none; the message names the nearest.
+        """
+        known = self.plugins.get(kind, {})
+        if name not in known:
+            hint = "; one in a file of yours is given with --plugin FILE.py"
+            if kind == "protocol":
+                hint = "; one in a file of yours is given by its path, ending in .toml"
+            raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}{hint}")
+        return known[name]
+
+    def names(self, kind: str) -> list[str]:
+        """Return the sorted names of a kind."""
+        return sorted(self.plugins.get(kind, {}))
+
+    def protocol(self, name: str) -> tuple[Protocol, Path]:
+        """Return a protocol by name, or from a TOML file given by path, with its folder.
+
+        Raises:
+            UsageError: no such protocol, or its file does not validate or has the name of another
+                protocol.
+        """
+        if name.endswith(".toml"):
+            path = Path(name)
+            protocol = load_protocol(path)
+            self._check_file(protocol, path)
+            return protocol, path.parent
+        plugin = self.get("protocol", name)
+        return plugin.value, plugin.file.parent
+
+    def _check_file(self, protocol: Protocol, path: Path) -> None:
+        known = self.plugins.get("protocol", {}).get(protocol.name)
+        if known is not None and known.value != protocol:
+            raise UsageError(
+                f"{path}: name = {protocol.name!r} is the name of another protocol, {known.file}; "
+                "results are filed by name: choose one of your own"
+            )
+
+    def add_module(self, module: ModuleType, origin: str) -> int:
+        """Register the plug-ins that a module defines; return how many there are."""
+        count = 0
+        for value in vars(module).values():
+            if inspect.isclass(value) and value.__module__ == module.__name__:
+                count += self.add_class(value, origin)
+        return count
+
+    def add_class(self, value: type, origin: str) -> int:
+        """Register a class if it is a complete plug-in; return 1 if it is one."""
+        for kind, contract in CONTRACTS.items():
+            if not issubclass(value, contract) or inspect.isabstract(value):
+                continue
+            name = getattr(value, "name", "")
+            file = Path(inspect.getfile(value))
+            _check_contract(kind, value, file)
+            self.add(Plugin(kind, name, value, file, origin))
+            return 1
+        return 0
+
+    def add_protocols(self, folder: Path, origin: str) -> int:
+        """Register every protocol TOML of a folder; return how many there are."""
+        files = sorted(folder.glob("*.toml"))
+        for file in files:
+            protocol = load_protocol(file)
+            self.add(Plugin("protocol", protocol.name, protocol, file, origin))
+        return len(files)
+
+    def add_protocol_file(self, file: Path) -> str:
+        """Register a user's protocol TOML, in place of one of its name; return the name.
+
+        Raises:
+            UsageError: the file is missing or does not validate.
+        """
+        protocol = load_protocol(file)
+        plugin = Plugin("protocol", protocol.name, protocol, file, FILE)
+        self.plugins.setdefault("protocol", {})[protocol.name] = plugin
+        return protocol.name
+
+    def add_file(self, file: Path) -> None:
+        """Register the plug-ins of a Python file given by path.
+
+        Raises:
+            UsageError: the file is missing, cannot be imported, or defines no plug-in.
+        """
+        if not file.is_file():
+            raise UsageError(f"{file}: no such plug-in file")
+        digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]
+        name = f"fscil_bench_plugin_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{digest}"
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise UsageError(f"{file}: a plug-in must be a Python file ending in .py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except FscilError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise UsageError(f"{file}: cannot be imported: {_describe(error, file)}") from error
+        if self.add_module(module, FILE) == 0:
+            raise UsageError(
+                f"{file}: defines no plug-in; a complete subclass of Method, Representation, "
+                "DatasetReader or Report with a `name` is one"
+            )
+
+
+@cache
+def builtin_plugins() -> tuple[Plugin, ...]:
+    """Return the plug-ins of the project's own folders and of installed entry points."""
+    registry = Registry()
+    for folder in FOLDERS:
+        package = importlib.import_module(f"fscil_bench.{folder}")
+        for module in _modules(package):
+            registry.add_module(module, "built in")
+    registry.add_protocols(Path(str(package_folder("protocols"))), "built in")
+    for folder in FOLDERS:
+        for point in entry_points(group=f"fscil_bench.{folder}"):
+            origin = f"package {point.dist.name}" if point.dist else "entry point"
+            try:
+                value = point.load()
+            except (Exception, SystemExit) as error:
+                raise UsageError(
+                    f"entry point {point.name!r} of {origin} cannot be loaded: {error}"
+                ) from error
+            _add_loaded(registry, value, origin)
+    return tuple(plugin for known in registry.plugins.values() for plugin in known.values())
+
+
+def package_folder(folder: str) -> Path:
+    """Return where one of the plug-in folders lies on disk."""
+    package = importlib.import_module(f"fscil_bench.{folder}")
+    return Path(next(iter(package.__path__)))
+
+
+def load_registry(files: tuple[Path, ...] = ()) -> Registry:
+    """Return a registry of all plug-ins, with those of `files` added.
+
+    Raises:
+        UsageError: a collision, or a file that is no plug-in.
+    """
+    registry = Registry()
+    for plugin in builtin_plugins():
+        registry.add(plugin)
+    for file in files:
+        registry.add_file(file)
+    return registry
+
+
+def expand_methods(asked: Iterable[str], registry: Registry) -> list[str]:
+    """Return method names with the words for groups replaced, each once, the cheap ones first.
+
+    Raises:
+        UsageError: no method belongs to a group.
+    """
+    found: list[str] = []
+    for word in asked:
+        if word not in GROUPS:
+            found.append(word)
+            continue
+        members = [registry.get("method", name) for name in registry.names("method")]
+        # An interrupted series should hold as many rows as it can.
+        members.sort(key=lambda plugin: _cost(plugin.value))
+        chosen = [plugin.name for plugin in members if GROUPS[word](plugin.value)]
+        if not chosen:
+            raise UsageError(f"no registered method belongs to {word}")
+        found += chosen
+    return list(dict.fromkeys(found))
+
+
+def _cost(method: Any) -> tuple[bool, bool, bool]:
+    """Return what to sort methods by: images, then further views, then learning from base data."""
+    return method.needs.images, bool(method.needs.base_views), method.has_pretraining()
+
+
+def _add_loaded(registry: Registry, value: Any, origin: str) -> None:
+    count = 0
+    if inspect.isclass(value):
+        count = registry.add_class(value, origin)
+    elif inspect.ismodule(value):
+        count = registry.add_module(value, origin)
+        for folder in getattr(value, "__path__", ()):
+            count += registry.add_protocols(Path(folder), origin)
+            for module in _modules(value):
+                count += registry.add_module(module, origin)
+    if count == 0:
+        raise UsageError(f"{origin}: its entry point {value!r} brings no plug-in")
+
+
+def _modules(package: ModuleType) -> Iterator[ModuleType]:
+    for info in pkgutil.iter_modules(package.__path__):
+        if not info.name.startswith("_"):
+            yield importlib.import_module(f"{package.__name__}.{info.name}")
+
+
+def _check_contract(kind: str, value: type, file: Path) -> None:
+    """Refuse a class whose name or parameters cannot be used."""
+    where = f"{file}: the {kind} {value.__name__}"
+    name = getattr(value, "name", None)
+    if not isinstance(name, str):
+        raise UsageError(f"{where} has no `name`; give it one")
+    if not re.fullmatch(NAME, name):
+        raise UsageError(f"{where} is named {name!r}; use letters, digits, `_`, `.` and `-`")
+    if (kind == "method" and name in GROUPS) or len(name) > LONGEST_NAME:
+        raise UsageError(
+            f"{where} is named {name!r}; {', '.join(GROUPS)} stand for groups of methods, and a "
+            f"name has at most {LONGEST_NAME} characters"
+        )
+    params = getattr(value, "Params", NoParams)
+    if not is_dataclass(params):
+        raise UsageError(f"{where}: `Params` must be a dataclass")
+    known = {field.name for field in fields(params)}
+    unknown = [n for n in getattr(value, "pretrain_params", ()) if n not in known]
+    if unknown:
+        raise UsageError(f"{where}: pretrain_params names {unknown[0]!r}, which Params lacks")
+
+
+def _describe(error: BaseException, file: Path) -> str:
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    trace = error.__traceback__
+    line = None
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename) == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    place = f"line {line}: " if line else ""
+    return f"{place}{type(error).__name__}: {error}"

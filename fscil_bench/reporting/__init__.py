@@ -1,0 +1,1 @@
+"""What reports are made of: results as a frame, measures, statistics, tables, figures."""

@@ -1,0 +1,182 @@
+"""Command lines that make a given run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from fscil_bench.errors import UsageError
+from fscil_bench.params import params_dict, parse_params, published_params
+from fscil_bench.plugins.registry import FILE, Registry
+from fscil_bench.protocol import Protocol
+from fscil_bench.running.pseudo import SUFFIX
+from fscil_bench.running.sessions import LISTED
+from fscil_bench.spec import RunSpec
+
+if TYPE_CHECKING:
+    from fscil_bench.report import Wanted
+
+UNKNOWN_FOLDER = "PATH/TO"
+"""What a user has to fill in: where a file of theirs lies that was not given."""
+
+
+def default_params(
+    registry: Registry, kind: str, name: str, protocol: Protocol | None = None
+) -> dict[str, Any]:
+    """Return a registered plug-in's default parameters as JSON values; {} if it is unknown.
+
+    For a protocol, what its paper states for it lies over them.
+    """
+    try:
+        plugin = registry.get(kind, name)
+    except UsageError:
+        return {}
+    # Stored parameters have been through JSON, which makes lists of tuples.
+    stated: Mapping[str, Any] = {}
+    if protocol is not None:
+        own = protocol.name.removesuffix(SUFFIX)
+        stated = published_params(plugin.value, (own, *protocol.published_as))
+    params = parse_params(name, plugin.value.Params, stated)
+    values: dict[str, Any] = json.loads(json.dumps(params_dict(params)))
+    return values
+
+
+def named_with_changes(spec: RunSpec, registry: Registry) -> str:
+    """Return a run's method with those of its parameters that are not the protocol's defaults."""
+    usual = default_params(registry, "method", spec.method, spec.protocol)
+    changed = [f"{name}={value}" for name, value in spec.params.items() if usual.get(name) != value]
+    return " ".join([spec.method, *changed])
+
+
+def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) -> str:
+    """Return the command line that makes a run like `spec`, as far as options can say it.
+
+    With `seeds` it makes one run for each of them.
+
+    Of a protocol or method that is not registered the file is a place to fill in.
+    """
+    brought, protocol = spec.representation, spec.protocol
+    pseudo = protocol.test_from_train is not None
+    name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
+    known = name in registry.names("protocol")
+    words = [*_plugins(spec.method, protocol.dataset, registry), "--method", spec.method]
+    words += ["--protocol", protocol_word(name, registry)]
+    words += ["--pseudo-incremental"] if pseudo else []
+    if brought.name != "cosine":
+        words += ["--representation", brought.name]
+    if spec.split == LISTED:
+        words += ["--index-list", "DIR"]
+    elif spec.split != protocol.split:
+        words += ["--split", spec.split]
+    words += ["--seeds", seeds_text(seeds or (spec.seed,))]
+    if brought.seed:
+        words += ["--representation-seed", str(brought.seed)]
+    registered = registry.protocol(name)[0] if known else None
+    # What a file that is not registered says cannot be known, so that everything is written.
+    if registered is None or registered.recipe.epochs != protocol.recipe.epochs:
+        words += ["--epochs", str(protocol.recipe.epochs)]
+    words += _shape(protocol, registered)
+    words += ["--precision", brought.precision]
+    words += ["--views", spec.views] if spec.views != "plain" else []
+    defaults = default_params(registry, "method", spec.method, protocol)
+    words += _settings("--set", spec.params, defaults)
+    defaults = default_params(registry, "representation", brought.name, protocol)
+    words += _settings("--set-representation", brought.params, defaults)
+    return f"fscil-bench run {shlex.join(words)}"
+
+
+def wanted_commands(wanted: Iterable[Wanted], registry: Registry) -> list[str]:
+    """Return the command lines that make what a report wants, one for runs that differ in seed."""
+    seeds: dict[tuple[str, ...], list[int]] = {}
+    for each in wanted:
+        seeds.setdefault(tuple(_wanted_words(each, registry)), []).append(each.request.seed)
+    return [
+        f"fscil-bench {shlex.join([*words, '--seeds', seeds_text(own)])}"
+        for words, own in seeds.items()
+    ]
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return seeds as --seeds takes them: `0-9`, or `0,2,5-7`."""
+    ordered = enumerate(sorted(set(seeds)))
+    parts = []
+    for _, group in groupby(ordered, key=lambda pair: pair[1] - pair[0]):
+        run = [seed for _, seed in group]
+        parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ",".join(parts)
+
+
+def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
+    request, design = wanted.request, wanted.episodes
+    protocol, _ = registry.protocol(request.protocol)
+    words = ["run" if design is None else "episodes"]
+    words += [*_plugins(request.method, protocol.dataset, registry), "--method", request.method]
+    words += ["--protocol", protocol_word(request.protocol, registry)]
+    if request.representation != "cosine":
+        words += ["--representation", request.representation]
+    if request.representation_seed:
+        words += ["--representation-seed", str(request.representation_seed)]
+    if design is not None:
+        words += ["--way", str(design.way), "--shot", str(design.shot)]
+        words += ["--queries", str(design.queries), "--episodes", str(design.episodes)]
+    elif request.split not in (None, protocol.split):
+        words += ["--split", str(request.split)]
+    for name, value in request.overrides.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    words += ["--views", request.views] if request.views != "plain" else []
+    defaults = default_params(registry, "method", request.method, protocol)
+    words += _settings("--set", request.params, defaults)
+    words += _settings("--set-representation", request.representation_params, {})
+    return [*words, "--artifacts"] if wanted.artifacts else words
+
+
+def _plugins(method: str, dataset: str, registry: Registry) -> list[str]:
+    """Return the options that bring a method and a data set that are not built in.
+
+    A stored run does not say in which file its plug-ins were, so that a place to fill in stands
+    for one that was not given again.
+    """
+    files = [] if method in registry.names("method") else [f"{UNKNOWN_FOLDER}/{method}.py"]
+    for kind, name in (("method", method), ("data set", dataset)):
+        plugin = registry.plugins.get(kind, {}).get(name)
+        if plugin is not None and plugin.origin == FILE:
+            files.append(str(plugin.file))
+    return [word for file in dict.fromkeys(files) for word in ("--plugin", file)]
+
+
+def protocol_word(name: str, registry: Registry) -> str:
+    """Return how --protocol names it; of one that is not registered the file is not known."""
+    plugin = registry.plugins.get("protocol", {}).get(name)
+    if plugin is None:
+        return name if name.endswith(".toml") else f"{UNKNOWN_FOLDER}/{name}.toml"
+    return str(plugin.file) if plugin.origin == FILE else name
+
+
+def _shape(protocol: Protocol, registered: Protocol | None) -> list[str]:
+    """Return the options that make the registered protocol into this one.
+
+    Base classes and sessions of a pseudo-incremental protocol follow from the others.
+    """
+    pseudo = protocol.test_from_train is not None
+    names = ["way", "shot", *([] if pseudo else ["base_classes"]), "class_order"]
+    if registered is not None:
+        names = [name for name in names if getattr(registered, name) != getattr(protocol, name)]
+        implied = registered.override(**{name: getattr(protocol, name) for name in names})
+        names += ["sessions"] if not pseudo and implied.sessions != protocol.sessions else []
+    return [
+        word
+        for name in names
+        for word in (f"--{name.replace('_', '-')}", str(getattr(protocol, name)))
+    ]
+
+
+def _settings(option: str, params: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    words = []
+    for name, value in params.items():
+        if name not in defaults or defaults[name] != value:
+            written = json.dumps(value) if isinstance(value, bool | list | dict) else str(value)
+            words += [option, f"{name}={written}"]
+    return words

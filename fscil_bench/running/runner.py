@@ -1,0 +1,160 @@
+"""One run: a method taken through every session, its predictions recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fscil_bench.errors import FscilError
+from fscil_bench.method import Method, batches
+from fscil_bench.metrics import NOT_SCORED
+from fscil_bench.progress import Progress
+from fscil_bench.running.sessions import SessionMaker
+from fscil_bench.store.runs import SessionRecord
+
+QUERY_BATCH = 2000
+"""Test samples scored at once; no score may depend on it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run produced: predictions (sessions, test samples), costs, artifacts, notes."""
+
+    predictions: np.ndarray
+    sessions: tuple[SessionRecord, ...]
+    artifacts: dict[str, np.ndarray]
+    notes: dict[str, int | float | str]
+
+
+def run_sessions(
+    method: Method, maker: SessionMaker, keep_artifacts: bool, progress: Progress
+) -> Outcome:
+    """Let `method` learn every session in turn, and predict all classes seen after each.
+
+    Raises:
+        FscilError: the method returns scores of a wrong shape or that are not finite.
+    """
+    count = maker.protocol.sessions + 1
+    predictions = np.full((count, len(maker.dataset.test)), NOT_SCORED, dtype=np.int64)
+    records = []
+    artifacts: dict[str, np.ndarray] = {}
+    with progress.task(f"{method.name}: sessions", count) as task:
+        for number in range(count):
+            session = maker.session(number)
+            started = time.perf_counter()
+            learn = method.learn_session if number else method.learn_base
+            with named(method, f"in session {number}"):
+                learn(session)
+            learnt = time.perf_counter()
+            indices = maker.test_indices(number)
+            predictions[number, indices] = predict(method, maker, indices, session.classes_seen)
+            scored = time.perf_counter()
+            records.append(
+                SessionRecord(
+                    index=number,
+                    classes_seen=session.classes_seen,
+                    learn_seconds=learnt - started,
+                    score_seconds=scored - learnt,
+                    state_bytes=_state_bytes(method),
+                )
+            )
+            if keep_artifacts:
+                artifacts |= _artifacts(method, number)
+            task.update(number + 1)
+    return Outcome(predictions, tuple(records), artifacts, notes_of(method))
+
+
+@contextmanager
+def named(method: Method, when: str) -> Iterator[None]:
+    """Say which method failed, and when, of errors that do not."""
+    try:
+        yield
+    except (FscilError, KeyboardInterrupt):
+        raise
+    except (Exception, SystemExit) as error:
+        raise FscilError(
+            f"method {method.name!r} failed {when}: {type(error).__name__}: {error}; --debug "
+            "shows where"
+        ) from error
+
+
+def _artifacts(method: Method, number: int) -> dict[str, np.ndarray]:
+    with named(method, f"giving the artifacts of session {number}"):
+        found = {f"session{number}/{k}": np.asarray(v) for k, v in method.artifacts().items()}
+    for name, array in found.items():
+        if array.dtype.hasobject:
+            raise FscilError(f"method {method.name!r}: artifact {name!r} is no array of numbers")
+    return found
+
+
+def notes_of(method: Method) -> dict[str, int | float | str]:
+    """Return what a method has to say of the run, checked."""
+    with named(method, "giving its notes"):
+        notes = dict(method.notes())
+    for name, value in notes.items():
+        if not isinstance(value, int | float | str):
+            raise FscilError(
+                f"method {method.name!r}: note {name!r} is {value!r}, not a number or a string"
+            )
+    return notes
+
+
+def _state_bytes(method: Method) -> int:
+    with named(method, "giving its state"):
+        return method.state_bytes()
+
+
+@torch.no_grad()
+def predict(
+    method: Method, maker: SessionMaker, indices: np.ndarray, classes_seen: int
+) -> np.ndarray:
+    """Return the class with the highest score for each test sample; the lower id wins a tie.
+
+    Raises:
+        FscilError: scores of a wrong shape, or not finite.
+    """
+    predicted = []
+    for part in batches(len(indices), QUERY_BATCH):
+        with named(method, f"scoring {classes_seen} classes"):
+            scores = method.scores(maker.queries(indices[part]))
+        expected = (len(indices[part]), classes_seen)
+        predicted.append(
+            best_columns(method, scores, expected, "classes seen", f"after {classes_seen} classes")
+        )
+    return np.concatenate(predicted)
+
+
+def best_columns(
+    method: Method, scores: torch.Tensor, expected: tuple[int, int], columns: str, when: str
+) -> np.ndarray:
+    """Return the column of the highest score for each query, the first of equals.
+
+    Args:
+        method: whose scores they are, for messages.
+        scores: what it returned.
+        expected: (queries, columns).
+        columns: what the columns stand for, for messages.
+        when: when it returned them, for messages.
+
+    Raises:
+        FscilError: scores of a wrong shape, or not finite.
+    """
+    if not isinstance(scores, torch.Tensor) or scores.is_complex():
+        raise FscilError(
+            f"method {method.name!r} returned {type(scores).__name__} as scores; a tensor of "
+            f"real numbers (queries, {columns}) is expected"
+        )
+    if tuple(scores.shape) != expected:
+        raise FscilError(
+            f"method {method.name!r} returned scores of shape {tuple(scores.shape)}, "
+            f"expected (queries, {columns}) = {expected}"
+        )
+    if not bool(torch.isfinite(scores).all()):
+        raise FscilError(f"method {method.name!r} returned scores that are not finite {when}")
+    best: np.ndarray = scores.detach().float().cpu().numpy().argmax(axis=1)
+    return best

@@ -1,0 +1,294 @@
+"""Choosing a method's parameters on the pseudo-incremental split, and using the stored choice."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fscil_bench.errors import StoreError, UsageError
+from fscil_bench.metrics import Interval, average_accuracy, mean_interval
+from fscil_bench.params import params_dict, parse_params
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.running.workbench import RunRequest, Workbench
+from fscil_bench.spec import RunSpec, digest_of
+from fscil_bench.store.runs import Store, StoredRun, now, write_text
+
+Criterion = Literal["last", "average", "harmonic"]
+CRITERIA: dict[Criterion, Callable[[StoredRun], float]] = {
+    "last": lambda run: run.accuracies[-1],
+    "average": lambda run: average_accuracy(run.accuracies),
+    "harmonic": lambda run: run.metrics[-1].harmonic,
+}
+"""What parameters are chosen by: a figure of each run, averaged over seeds."""
+
+
+class Trial(BaseModel):
+    """One setting and what it reached on the pseudo-incremental split, means over seeds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    params: dict[str, Any]
+    last: float
+    average: float
+    base: float
+    new: float
+    harmonic: float
+    half_width: float | None
+    """Of the criterion's 95 % Student-t interval over seeds; None for one seed."""
+
+
+class Choice(BaseModel):
+    """`tuned/PROTOCOL/REPRESENTATION/METHOD.json`: what was tried, and the setting that won.
+
+    Attributes:
+        params: the chosen values of the parameters that were varied or fixed.
+        trials: every setting, best first.
+        code: digest of the method as it was when it was tuned.
+        terms: digest of the data, the classes and shots, the recipe and the representation.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    method: str
+    protocol: str
+    representation: str
+    params: dict[str, Any]
+    criterion: Criterion
+    seeds: tuple[int, ...]
+    trials: tuple[Trial, ...]
+    code: str
+    terms: str
+    created: str
+
+    @property
+    def rule(self) -> str:
+        """Say in a phrase how the parameters were chosen."""
+        seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
+        return (
+            f"chosen on the pseudo-incremental split of base training data ({self.criterion} "
+            f"accuracy, {len(self.trials)} settings, {seeds})"
+        )
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What to try: every combination of `grid`, with `fixed` beside it, on `seeds`.
+
+    `request` is the run to tune for: its protocol, representation and overrides; its method's
+    parameters are the fixed ones.
+    """
+
+    request: RunRequest
+    grid: Mapping[str, Sequence[Any]]
+    seeds: Sequence[int]
+    criterion: Criterion = "last"
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """Every combination of the grid's values, the first parameter varying slowest."""
+        combined = itertools.product(*self.grid.values())
+        return [dict(zip(self.grid, values, strict=True)) for values in combined]
+
+    def requests(self) -> Iterator[RunRequest]:
+        """Yield the runs of all settings, seed by seed within a setting."""
+        for setting in self.settings:
+            params = {**self.request.params, **setting}
+            for seed in self.seeds:
+                yield replace(self.request, params=params, seed=seed, pseudo=True)
+
+
+def checked_grid(
+    registry: Registry, request: RunRequest, grid: Mapping[str, Sequence[Any]]
+) -> dict[str, list[Any]]:
+    """Return the grid with its values typed by the method's parameters, each once.
+
+    Raises:
+        UsageError: an unknown name or value, or a parameter that is fixed as well.
+    """
+    plugin = registry.get("method", request.method)
+    checked: dict[str, list[Any]] = {}
+    for name, values in grid.items():
+        if name in request.params:
+            raise UsageError(f"{name} is both fixed by --set and varied by --grid; leave one away")
+        typed = [
+            params_dict(parse_params(f"method {plugin.name!r}", plugin.value.Params, {name: v}))
+            for v in values
+        ]
+        checked[name] = list(dict.fromkeys(each[name] for each in typed))
+    return checked
+
+
+def default_grid(registry: Registry, method: str) -> Mapping[str, Sequence[Any]]:
+    """Return the values that a method's author proposes to try.
+
+    Raises:
+        UsageError: it proposes none.
+    """
+    grid: Mapping[str, Sequence[Any]] = registry.get("method", method).value.tuning_grid
+    if not grid:
+        raise UsageError(
+            f"method {method!r} proposes nothing to tune; name values with --grid NAME=A,B,C"
+        )
+    return grid
+
+
+def choose(tuning: Tuning, runs: Sequence[StoredRun], registry: Registry) -> Choice:
+    """Return the setting with the highest mean criterion; the earlier of two equals.
+
+    `runs` are those of `tuning.requests()`, in that order.
+    """
+    plugin = registry.get("method", tuning.request.method)
+    count = len(tuning.seeds)
+    trials = []
+    for number, setting in enumerate(tuning.settings):
+        own = runs[number * count : (number + 1) * count]
+        params = {**tuning.request.params, **setting}
+        typed = params_dict(parse_params(plugin.name, plugin.value.Params, params))
+        trials.append(_trial({name: typed[name] for name in params}, own, tuning.criterion))
+    ranked = sorted(trials, key=lambda trial: -getattr(trial, tuning.criterion))
+    return Choice(
+        method=tuning.request.method,
+        protocol=runs[0].spec.protocol.name,
+        representation=tuning.request.representation,
+        params=ranked[0].params,
+        criterion=tuning.criterion,
+        seeds=tuple(tuning.seeds),
+        trials=tuple(ranked),
+        code=plugin.digest(),
+        terms=terms(runs[0].spec),
+        created=now(),
+    )
+
+
+def terms(spec: RunSpec) -> str:
+    """Identify what a choice of parameters is good for: all of a run but method, seeds and code."""
+    protocol = spec.protocol.model_dump(exclude={"name", "title"})
+    apart = {"seed", "code", "engine", "precision"}
+    return digest_of([protocol, spec.representation.model_dump(exclude=apart)])
+
+
+def _trial(params: dict[str, Any], runs: Sequence[StoredRun], criterion: Criterion) -> Trial:
+    def over_seeds(figure: Callable[[StoredRun], float]) -> Interval:
+        return mean_interval([figure(run) for run in runs])
+
+    return Trial(
+        params=params,
+        last=over_seeds(CRITERIA["last"]).mean,
+        average=over_seeds(CRITERIA["average"]).mean,
+        base=over_seeds(lambda run: run.metrics[-1].base).mean,
+        new=over_seeds(lambda run: run.metrics[-1].new).mean,
+        harmonic=over_seeds(CRITERIA["harmonic"]).mean,
+        half_width=None if len(runs) < 2 else over_seeds(CRITERIA[criterion]).half_width,
+    )
+
+
+def store_choice(store: Store, protocol: str, choice: Choice) -> str:
+    """Write a choice, and its trials as CSV beside it; return the path of the choice."""
+    path = store.tuned_file(protocol, choice.representation, choice.method)
+    write_text(path.with_suffix(".csv"), _csv(choice))
+    write_text(path, choice.model_dump_json(indent=1) + "\n")
+    return str(path)
+
+
+def with_choices(bench: Workbench, requests: Sequence[RunRequest]) -> list[RunRequest]:
+    """Return requests with the stored choices of their parameters, and say what these are.
+
+    Raises:
+        UsageError, StoreError: as `with_choice` does.
+    """
+    chosen = [with_choice(bench, request) for request in requests]
+    for line in dict.fromkeys(f"{each.method} {_named(each.params)}" for each in chosen):
+        bench.progress.say(f"tuned: {line}")
+    return chosen
+
+
+def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
+    """Return a request with the stored choice of its parameters; those it names itself stay.
+
+    Raises:
+        UsageError: nothing was chosen for this method, protocol and representation, or on other
+            terms: other data, classes, shots, training, or another version of the method.
+        StoreError: the file is damaged.
+    """
+    protocol = bench.registry.protocol(request.protocol)[0].name
+    path = bench.store.tuned_file(protocol, request.representation, request.method)
+    again = f"choose again with `fscil-bench tune --method {request.method}"
+    again += f" --protocol {request.protocol} --representation {request.representation} ...`"
+    if not path.exists():
+        raise UsageError(
+            f"no parameters were chosen for {request.method!r} on protocol {protocol!r}, "
+            f"representation {request.representation!r} ({path} is not there); "
+            f"{again.replace('choose again', 'choose them')}"
+        )
+    try:
+        choice = Choice.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise StoreError(f"{path}: damaged ({reason}); {again}") from error
+    if choice.method != request.method:
+        raise StoreError(f"{path}: damaged (it is about method {choice.method!r}); {again}")
+    if choice.code != bench.registry.get("method", request.method).digest():
+        raise UsageError(
+            f"{path}: the method {request.method!r} has changed since its parameters were chosen; "
+            f"{again}"
+        )
+    base_only = replace(request, params={}, pseudo=True, split=None, index_list=None)
+    if choice.terms != terms(bench.plan(base_only).spec):
+        raise UsageError(
+            f"{path}: these parameters were chosen on other terms than they are asked for: the "
+            f"data, the classes, way or shots, the recipe or the representation differ; {again} "
+            "(a protocol that differs needs a TOML and a name of its own)"
+        )
+    kept = {name: value for name, value in choice.params.items() if name not in request.params}
+    rule = choice.rule
+    if request.params:
+        rule += f"; set by hand: {', '.join(sorted(request.params))}"
+    return replace(request, params={**kept, **request.params}, chosen=rule)
+
+
+def table(choice: Choice) -> str:
+    """Return the trials as a Markdown table, best first; accuracies in %."""
+    lines = [
+        f"| parameters | last | avg | base | new | HM | ± ({choice.criterion}) |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for trial in choice.trials:
+        figures = (trial.last, trial.average, trial.base, trial.new, trial.harmonic)
+        cells = [f"{100 * figure:.2f}" for figure in figures]
+        cells.append("" if trial.half_width is None else f"{100 * trial.half_width:.2f}")
+        lines.append(f"| {_named(trial.params)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def close_call(choice: Choice) -> str:
+    """Say so where the winner leads the next setting by less than its interval's half-width."""
+    if len(choice.trials) < 2 or choice.trials[0].half_width is None:
+        return ""
+    first, second = (getattr(trial, choice.criterion) for trial in choice.trials[:2])
+    if first - second > choice.trials[0].half_width:
+        return ""
+    return (
+        f"a close call: the next setting is {100 * (first - second):.2f} points below, less than "
+        "the interval of the mean over seeds"
+    )
+
+
+def _named(params: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in params.items())
+
+
+def _csv(choice: Choice) -> str:
+    figures = ("last", "average", "base", "new", "harmonic", "half_width")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*choice.params, *figures])
+    for trial in choice.trials:
+        reached = [getattr(trial, name) for name in figures]
+        writer.writerow([*(trial.params[name] for name in choice.params), *reached])
+    return text.getvalue()

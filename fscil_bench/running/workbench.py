@@ -1,0 +1,482 @@
+"""From a request to a stored run: resolves names, shares what can be shared, runs what is new."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+
+from fscil_bench.data.cache import ImageCache
+from fscil_bench.data.lists import index_of, shots_from_lists
+from fscil_bench.data.reader import Dataset, ReadRequest, reordered
+from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.method import Method, MethodContext, Network
+from fscil_bench.params import params_dict, parse_params, published_params
+from fscil_bench.plugins.registry import Plugin, Registry
+from fscil_bench.progress import Progress
+from fscil_bench.protocol import Protocol
+from fscil_bench.representation import Representation, TrainedRepresentation
+from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
+from fscil_bench.running.runner import run_sessions
+from fscil_bench.running.sessions import (
+    LISTED,
+    OUTLIER,
+    SPLITS,
+    Assignment,
+    CanonicalShots,
+    SessionMaker,
+    canonical_shots,
+    check_dataset,
+    check_listed_sessions,
+    draw_outliers,
+    draw_shots,
+    hold_out,
+    outlier_fraction,
+    read_canonical,
+)
+from fscil_bench.seeding import Randomness
+from fscil_bench.spec import (
+    RUN_MODULES,
+    TRAINING_MODULES,
+    RepresentationSpec,
+    RunSpec,
+    Views,
+    digest_of,
+    engine_digest,
+)
+from fscil_bench.store.runs import RunRecord, Store, StoredRun, now
+from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
+from fscil_bench.training.augment import augment, central, normalise, resized_crops
+from fscil_bench.training.compute import (
+    PrecisionChoice,
+    autocast,
+    environment,
+    peak_memory,
+    resolve_device,
+    resolve_precision,
+)
+from fscil_bench.training.features import Features, FeatureSource, check_views, weights_file
+from fscil_bench.training.loop import BaseTraining, LabelledImages
+from fscil_bench.training.machine import load_per_core
+from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run as a user asks for it, before defaults and names are resolved.
+
+    With `pseudo` it is run on the protocol's pseudo-incremental split, on which parameters are
+    chosen; `chosen` says how these parameters were, if they were.
+    """
+
+    method: str
+    protocol: str
+    representation: str = "cosine"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    representation_params: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    representation_seed: int = 0
+    split: str | None = None
+    index_list: Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    views: str = "plain"
+    pseudo: bool = False
+    chosen: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request resolved: the specification with the live objects that it names.
+
+    `parameters` says how the method's parameters came about.
+    """
+
+    spec: RunSpec
+    method: type[Method]
+    params: Any
+    representation: Representation
+    dataset: Dataset
+    table: CanonicalShots | None
+    pretraining: Pretraining
+    parameters: str
+
+    @property
+    def final_class_count(self) -> int | None:
+        """The number of classes at the end, for a method that declares to need it."""
+        needed = self.method.needs.final_class_count
+        return self.spec.protocol.classes_used if needed else None
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a workbench works, whatever it is asked to run.
+
+    Attributes:
+        data_roots: folders or archives in which data sets are looked for.
+        device: `auto`, `cpu`, `cuda`, `cuda:1` ...
+        precision: of base training; `auto` is bf16 where the hardware computes it.
+        weights: a file of pre-trained weights, `none`, or None for what the protocol wants.
+        unofficial_data: whether a copy that is not the published one may be used.
+        skip_broken: whether images that cannot be decoded are left out.
+    """
+
+    data_roots: Sequence[Path] = ()
+    device: str = "auto"
+    precision: PrecisionChoice = "auto"
+    weights: str | None = None
+    unofficial_data: bool = False
+    skip_broken: bool = False
+
+
+class Workbench:
+    """Plans and executes runs over one store; images, networks and features are shared."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        progress: Progress,
+        options: Options | None = None,
+    ) -> None:
+        self.store, self.registry, self.progress = store, registry, progress
+        self.options = options or Options()
+        self.device = resolve_device(self.options.device)
+        self.precision = resolve_precision(self.options.precision, self.device)
+        self._datasets: dict[str, Dataset] = {}
+        self._trained: dict[str, TrainedRepresentation] = {}
+        self._features: dict[tuple[str, str, str], Features] = {}
+
+    def plan(self, request: RunRequest) -> Plan:
+        """Resolve a request; reads (and the first time decodes) the data, whose content counts.
+
+        Raises:
+            UsageError: an unknown name, parameter or split.
+            DataError: the data are missing, damaged or too few.
+        """
+        method = self.registry.get("method", request.method)
+        brought = self.registry.get("representation", request.representation)
+        protocol, folder = self.registry.protocol(request.protocol)
+        protocol = protocol.override(**request.overrides)
+        params, parameters = _resolved(method, protocol, request.params, request.chosen)
+        brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
+        if request.pseudo:
+            protocol = pseudo_incremental(protocol)
+        needs = method.value.needs
+        check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
+        _check_extras(method.value, brought.value)
+        views = _checked_reading(method.value, request.views)
+        pretraining = self._pretraining(protocol)
+        dataset = self.dataset(protocol, folder)
+        split, table = _split(request, protocol, folder, dataset)
+        representation = RepresentationSpec(
+            name=brought.name,
+            params=params_dict(brought_params),
+            seed=request.representation_seed,
+            dataset=dataset.name,
+            data_fingerprint=dataset.fingerprint,
+            base_classes=protocol.base_classes,
+            class_order=protocol.class_order,
+            backbone=protocol.backbone,
+            pretraining=pretraining.title,
+            images=protocol.images,
+            recipe=protocol.recipe,
+            precision=self.precision,
+            code=brought.digest(),
+            engine=engine_digest(TRAINING_MODULES),
+        )
+        spec = RunSpec(
+            method=method.name,
+            params=params_dict(params),
+            protocol=protocol,
+            representation=representation,
+            split=split,
+            shots=table.digest if table else None,
+            seed=request.seed,
+            views=views,
+            code=method.digest(),
+            engine=engine_digest(RUN_MODULES),
+        )
+        made = brought.value(brought_params)
+        return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
+
+    def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
+        """Return the stored run of a plan, made now if it is not there (or if `force`)."""
+        if not force:
+            found = self.store.find(plan.spec)
+            if found is not None and (not artifacts or found.artifacts()):
+                return found
+            artifacts = artifacts or self.store.has_artifacts(plan.spec)
+        method, maker, pretrain_seconds = self.start(plan)
+        outcome = run_sessions(method, maker, artifacts, self.progress)
+        record = RunRecord(
+            key=plan.spec.key,
+            spec=plan.spec,
+            class_names=plan.dataset.class_names[: plan.spec.protocol.classes_used],
+            train_images=spread(plan.dataset.train.labels, plan.spec.protocol.classes_used),
+            test_images=spread(plan.dataset.test.labels, plan.spec.protocol.classes_used),
+            sessions=outcome.sessions,
+            pretrain_seconds=pretrain_seconds,
+            peak_memory=peak_memory(),
+            load=load_per_core(),
+            flags=flags(plan),
+            notes=outcome.notes,
+            parameters=plan.parameters,
+            representation_log=self.trained(plan).log,
+            environment=environment(self.device),
+            created=now(),
+        )
+        targets = plan.dataset.test.labels
+        return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+
+    def start(self, plan: Plan) -> tuple[Method, SessionMaker, float]:
+        """Return a plan's method before its base session, what hands it samples, and the seconds.
+
+        What it learns from base data alone, which took these seconds, it has been given.
+        """
+        self.store.check_writable()
+        trained, needs = self.trained(plan), plan.method.needs
+        source = self._source(plan, trained)
+        base_views = {
+            view: source.load_half(plan.dataset.train, "train", view, plan.spec.views)
+            for view in needs.base_views
+        }
+        maker = SessionMaker(
+            plan.spec.protocol,
+            plan.dataset,
+            self.features(plan, trained),
+            self._assign(plan, trained),
+            needs,
+            base_views,
+        )
+        method = plan.method(plan.params, self._context(plan, trained))
+        return method, maker, self._pretrain(plan, method, maker)
+
+    def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
+        """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
+        try:
+            reader = self.registry.get("data set", protocol.dataset)
+        except UsageError as error:
+            raise UsageError(
+                f"protocol {protocol.name!r} in {folder}: dataset = {protocol.dataset!r}: {error}"
+            ) from error
+        request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
+        own = (folder / protocol.data,) if protocol.data else ()
+        images = request.images.model_dump()
+        key = digest_of([reader.name, request.classes, images, request.options, *map(str, own)])
+        if key not in self._datasets:
+            options = self.options
+            cache = ImageCache(
+                self.store, self.progress, options.skip_broken, options.unofficial_data
+            )
+            roots = (*own, *self.options.data_roots)
+            self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
+        dataset = reordered(self._datasets[key], protocol.class_order, folder)
+        if protocol.test_from_train is not None:
+            dataset = base_training_data(dataset, protocol)
+        check_dataset(protocol, dataset)
+        return dataset
+
+    def _pretraining(self, protocol: Protocol) -> Pretraining:
+        return resolve_pretraining(protocol.backbone, protocol.pretraining, self.options.weights)
+
+    def trained(self, plan: Plan) -> TrainedRepresentation:
+        """Return the plan's representation, trained now if it is not stored."""
+        spec = plan.spec.representation
+        if spec.key not in self._trained:
+            base, heldout = hold_out(plan.dataset, plan.spec.protocol, spec.seed)
+            train = plan.dataset.train
+
+            def part(indices: np.ndarray) -> LabelledImages:
+                return LabelledImages(train.images, indices, train.labels[indices])
+
+            training = BaseTraining(
+                spec,
+                plan.representation,
+                part(base),
+                part(heldout),
+                self.device,
+                plan.pretraining,
+            )
+            folder = self.store.representation_folder(spec.key)
+            self._trained[spec.key] = training.run(folder, self.progress)
+        return self._trained[spec.key]
+
+    def features(self, plan: Plan, trained: TrainedRepresentation) -> dict[str, Features]:
+        """Return the features that a plan's method reads, by view; computed if not stored."""
+        views = plan.spec.views
+        return {name: self._view(plan, trained, name, views) for name in plan.method.needs.features}
+
+    def _view(
+        self, plan: Plan, trained: TrainedRepresentation, view: str, views: Views
+    ) -> Features:
+        key = (trained.key, view, views)
+        if key not in self._features:
+            self._features[key] = self._source(plan, trained).load(plan.dataset, view, views)
+        return self._features[key]
+
+    def _source(self, plan: Plan, trained: TrainedRepresentation) -> FeatureSource:
+        images = plan.spec.protocol.images
+        return FeatureSource(trained, images, self.store, self.device, self.progress)
+
+    def _assign(self, plan: Plan, trained: TrainedRepresentation) -> Assignment:
+        protocol, dataset, seed = plan.spec.protocol, plan.dataset, plan.spec.seed
+        base, heldout = hold_out(dataset, protocol, plan.spec.representation.seed)
+        fraction = outlier_fraction(plan.spec.split)
+        if fraction is not None:
+            features = self._view(plan, trained, "plain", "plain").train
+            shots = draw_outliers(dataset, protocol, features, fraction, seed)
+        elif plan.table is not None:
+            shots = canonical_shots(plan.table, protocol, dataset)
+        else:
+            shots = draw_shots(dataset, protocol, seed)
+        return Assignment(base, heldout, shots)
+
+    def _context(self, plan: Plan, trained: TrainedRepresentation) -> MethodContext:
+        spec, needs = plan.spec, plan.method.needs
+        return MethodContext(
+            feature_dim=trained.classifier.shape[1],
+            random=Randomness(("method", spec.method, spec.split, spec.seed)),
+            base_random=Randomness(("pretrain", spec.method, spec.representation.seed)),
+            device=self.device,
+            extras={name: trained.extras[name].clone() for name in needs.extras},
+            network=self._network(plan, trained) if needs.images else None,
+            final_class_count=plan.final_class_count,
+        )
+
+    def _network(self, plan: Plan, trained: TrainedRepresentation) -> Network:
+        images, operations = plan.spec.protocol.images, plan.spec.protocol.recipe.augment
+        size, crops = images.size, "resized_crop" in operations
+        mean, std, device, precision = images.mean, images.std, self.device, self.precision
+
+        def train_pixels(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+            cut = resized_crops(list(pixels), size, generator) if crops else central(pixels, size)
+            return normalise(augment(cut, operations, generator), mean, std, device)
+
+        def test_pixels(pixels: torch.Tensor) -> torch.Tensor:
+            return normalise(central(pixels, size), mean, std, device)
+
+        def at_precision() -> AbstractContextManager[Any]:
+            return autocast(precision, device)
+
+        backbone = copy.deepcopy(trained.backbone).requires_grad_(True)
+        classifier = trained.classifier.clone()
+        return Network(backbone, classifier, trained.scale, train_pixels, test_pixels, at_precision)
+
+    def _pretrain(self, plan: Plan, method: Method, maker: SessionMaker) -> float:
+        """Give the method what it learns from base data alone; return the seconds that took."""
+        if not plan.method.has_pretraining():
+            return 0.0
+        spec = plan.spec
+        params = {name: spec.params[name] for name in plan.method.pretrain_params}
+        weights = stored_digest(weights_file(self.store, spec.representation.key))
+        known = plan.final_class_count
+        parts = [weights, spec.method, spec.code, spec.engine, spec.views, known, params]
+        key = digest_of(parts)
+        path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
+        if not path.exists():
+            started = time.perf_counter()
+            with self.progress.task(f"{method.name}: learning from base data", 1.0) as task:
+                tensors = method.pretrain(maker.session(0), task.update)
+            if not isinstance(tensors, Mapping):
+                raise FscilError(
+                    f"method {method.name!r}: pretrain returned {type(tensors).__name__} instead "
+                    "of named tensors"
+                )
+            save_tensors(path, tensors, {"seconds": time.perf_counter() - started})
+        tensors, meta = load_tensors(path)
+        method.load_pretrained(tensors)
+        return float(meta["seconds"])
+
+
+def _resolved(
+    plugin: Plugin, protocol: Protocol, settings: Mapping[str, Any], chosen: str | None
+) -> tuple[Any, str]:
+    """Return a plug-in's parameters for a protocol, and how they came about.
+
+    Its defaults, what its paper states for the protocol over them, the user's settings over both.
+    """
+    schema, owner = plugin.value.Params, f"{plugin.kind} {plugin.name!r}"
+    stated = published_params(plugin.value, protocol.published_as)
+    params = parse_params(owner, schema, {**stated, **settings})
+    if chosen is not None:
+        return params, chosen
+    if params == parse_params(owner, schema, stated):
+        return params, f"published for {protocol.name}" if stated else "the method's defaults"
+    return params, "set by hand"
+
+
+def _checked_reading(method: type[Method], wanted: str) -> Views:
+    """Return how features are to be read.
+
+    Raises:
+        UsageError: an unknown way, or averaged features for a method that reads none.
+    """
+    known: dict[str, Views] = {name: name for name in get_args(Views)}
+    if wanted not in known:
+        raise UsageError(f"unknown views {wanted!r}; {nearest(wanted, known)}")
+    if wanted != "plain" and not method.needs.features:
+        raise UsageError(
+            f"views = {wanted}: method {method.name!r} works on images; averaged features are for "
+            "methods on a frozen backbone"
+        )
+    return known[wanted]
+
+
+def _split(
+    request: RunRequest, protocol: Protocol, folder: Path, dataset: Dataset
+) -> tuple[str, CanonicalShots | None]:
+    """Return the split's name and the table of its shots, where they are listed."""
+    if request.index_list is not None:
+        if request.split not in (None, LISTED):
+            raise UsageError("give either --split or --index-list, not both")
+        rows = shots_from_lists(request.index_list, index_of(dataset))
+        check_listed_sessions(request.index_list, rows, protocol, dataset)
+        return LISTED, CanonicalShots(request.index_list, rows)
+    name = request.split or protocol.split
+    fraction = outlier_fraction(name)
+    if fraction is not None:
+        return f"{OUTLIER}:{fraction:g}", None  # however it was written
+    if name not in SPLITS:
+        raise UsageError(f"unknown split {name!r}; known: {', '.join(SPLITS)}, outlier:Q")
+    return name, read_canonical(protocol, folder) if name == "canonical" else None
+
+
+def _check_extras(method: type[Method], representation: type[Representation]) -> None:
+    missing = set(method.needs.extras) - set(representation.extras)
+    if missing:
+        raise UsageError(
+            f"method {method.name!r} needs {', '.join(sorted(missing))} from its representation, "
+            f"which {representation.name!r} does not bring"
+        )
+
+
+def spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
+    """Return the fewest and the most images of one of the first `classes` classes."""
+    counts = np.bincount(labels, minlength=classes)[:classes]
+    return int(counts.min()), int(counts.max())
+
+
+def flags(plan: Plan) -> tuple[str, ...]:
+    """Return what a table must say beside the row."""
+    found = []
+    if plan.method.needs.final_class_count:
+        found.append("knows the final class count")
+    if plan.representation.final_class_count:
+        found.append("representation sized by the final class count")
+    if plan.spec.views == "flip":
+        found.append("test-time views: image and mirror image averaged")
+    if plan.dataset.unofficial:
+        found.append(f"unofficial data ({plan.dataset.unofficial})")
+    if plan.dataset.skipped:
+        found.append(f"{plan.dataset.skipped} broken images skipped")
+    wanted = plan.spec.protocol.pretraining
+    if wanted == "imagenet" and plan.pretraining.title == NONE:
+        found.append("without the protocol's ImageNet weights")
+    return tuple(found)

@@ -1,0 +1,80 @@
+"""Tensor files that cannot execute anything, and that tell when they are damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from fscil_bench.errors import StoreError
+from fscil_bench.store.runs import replaced_file
+
+
+def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> None:
+    """Write tensors and plain metadata atomically, in safetensors format, with a digest.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    ready = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    header = {"meta": json.dumps(meta), "digest": _digest(ready)}
+    try:
+        with replaced_file(path) as new:
+            save_file(ready, new, metadata=header)
+    except SafetensorError as error:
+        raise StoreError(
+            f"{path}: cannot be written ({error}); choose another folder with "
+            "--results, --cache or --out, or make room"
+        ) from error
+
+
+def load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote.
+
+    Raises:
+        StoreError: the file is damaged; the message says which to remove.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        meta: dict[str, Any] = json.loads(header["meta"])
+        intact = header["digest"] == _digest(tensors)
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise StoreError(_damaged(path, str(error) or type(error).__name__)) from error
+    if not intact:
+        raise StoreError(_damaged(path, "its digest does not match its content"))
+    return tensors, meta
+
+
+def stored_digest(path: Path) -> str:
+    """Return the digest that `save_tensors` wrote with the tensors, without reading these.
+
+    Raises:
+        StoreError: the file is missing or damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str((file.metadata() or {})["digest"])
+    except (SafetensorError, OSError, KeyError) as error:
+        raise StoreError(_damaged(path, str(error) or type(error).__name__)) from error
+
+
+def _damaged(path: Path, reason: str) -> str:
+    return f"{path}: damaged ({reason}); remove this file, and what it held is made again"
+
+
+def _digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        if tensor.numel():
+            digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

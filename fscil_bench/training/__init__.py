@@ -1,0 +1,1 @@
+"""Base training: the loop, backbones, weights, features."""

@@ -1,0 +1,159 @@
+"""Features of a frozen backbone: computed once per representation, shared by all methods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fscil_bench.data.reader import Dataset, ImageArray
+from fscil_bench.errors import StoreError, UsageError, nearest
+from fscil_bench.progress import Progress
+from fscil_bench.protocol import ImageSpec
+from fscil_bench.representation import TrainedRepresentation
+from fscil_bench.spec import Views
+from fscil_bench.store.runs import Store, replaced_folder, write_text
+from fscil_bench.store.tensors import stored_digest
+from fscil_bench.training.loop import as_it_is, extract_features
+
+VIEWS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "plain": as_it_is,
+    **{f"rot{90 * k}": partial(torch.rot90, k=k, dims=(1, 2)) for k in (1, 2, 3)},
+}
+"""The ways in which an image (n, S, S, 3) can be shown; rotations are counter-clockwise."""
+
+_MIRRORED = "-mirrored"
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features float32 (n, D) of all training and test images, in one view."""
+
+    train: np.ndarray
+    test: np.ndarray
+
+
+@dataclass(frozen=True)
+class FeatureSource:
+    """What features are computed from, where they are not stored."""
+
+    trained: TrainedRepresentation
+    images: ImageSpec
+    store: Store
+    device: torch.device
+    progress: Progress
+
+    def load(self, dataset: Dataset, view: str, views: Views = "plain") -> Features:
+        """Return the features of all images in one view, computing and storing them if need be.
+
+        With `views = "flip"` they are the mean of those of the image and of its mirror image.
+
+        Raises:
+            StoreError: the stored features are damaged.
+        """
+        train = self.load_half(dataset.train, "train", view, views)
+        return Features(train, self.load_half(dataset.test, "test", view, views))
+
+    def load_half(
+        self, array: ImageArray, half: str, view: str, views: Views = "plain"
+    ) -> np.ndarray:
+        """Return the features (n, D) of one half of the images, likewise."""
+        shown = self._load(array, half, view)
+        if views == "plain":
+            return shown
+        return _mean(shown, self._load(array, half, view + _MIRRORED))
+
+    def _load(self, array: ImageArray, half: str, view: str) -> np.ndarray:
+        folder = _folder(self.store, self.trained.key, view, half)
+        if not (folder / "done.json").exists():
+            self._compute(folder, array, f"features ({view}, {half})", view)
+        return _read(folder, len(array))
+
+    def _compute(self, folder: Path, array: ImageArray, title: str, view: str) -> None:
+        name = view.removesuffix(_MIRRORED)
+        mirrored = name != view
+
+        def shown(images: torch.Tensor) -> torch.Tensor:
+            turned = VIEWS[name](images)
+            return turned.flip(2) if mirrored else turned
+
+        members, blocks, done = np.arange(len(array)), [], 0
+        with (
+            replaced_folder(folder, "done.json") as new,
+            self.progress.task(title, len(array)) as task,
+        ):
+            for block in extract_features(
+                self.trained.backbone, array.images, members, self.images, self.device, shown
+            ):
+                blocks.append(block.numpy())
+                done += len(block)
+                task.update(done)
+            np.save(new / "features.npy", np.concatenate(blocks))
+            write_text(new / "done.json", json.dumps({"images": len(array)}))
+
+
+def check_views(owner: str, views: tuple[str, ...]) -> None:
+    """Refuse views that do not exist.
+
+    Raises:
+        UsageError: a view is unknown.
+    """
+    for view in views:
+        if view not in VIEWS:
+            raise UsageError(f"{owner} needs the unknown view {view!r}; {nearest(view, VIEWS)}")
+
+
+def stored_features(
+    store: Store, key: str, train: int, test: int, views: Views = "plain"
+) -> Features | None:
+    """Return the features of representation `key` for so many images, or None if there are none.
+
+    Raises:
+        StoreError: the stored features are damaged.
+    """
+    if not weights_file(store, key).exists():
+        return None
+    names = ["plain"] if views == "plain" else ["plain", "plain" + _MIRRORED]
+    halves = []
+    for half, count in (("train", train), ("test", test)):
+        folders = [_folder(store, key, name, half) for name in names]
+        if not all((folder / "done.json").exists() for folder in folders):
+            return None
+        found = [_read(folder, count) for folder in folders]
+        halves.append(found[0] if len(found) == 1 else _mean(*found))
+    return Features(*halves)
+
+
+def weights_file(store: Store, key: str) -> Path:
+    """Return where the weights of a trained representation lie."""
+    return store.representation_folder(key) / "weights.safetensors"
+
+
+def _folder(store: Store, key: str, view: str, half: str) -> Path:
+    # One specification trains other weights on another machine or with other threads, and folders
+    # of results that hold both may share a cache.
+    digest = stored_digest(weights_file(store, key))[:12]
+    return store.cache_folder("features", f"{key}-{digest}-{view}-{half}")
+
+
+def _read(folder: Path, count: int) -> np.ndarray:
+    try:
+        features: np.ndarray = np.load(folder / "features.npy", mmap_mode="r")
+        if len(features) != count:
+            raise ValueError("their number is not that of the images")
+    except (OSError, EOFError, ValueError) as error:
+        raise StoreError(
+            f"{folder}: the stored features are damaged ({error}); remove the folder, and they "
+            "are computed again"
+        ) from error
+    return features
+
+
+def _mean(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    mean: np.ndarray = (first + second) / 2
+    return mean
