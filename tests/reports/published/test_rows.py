@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.reports._published import FOLDER, PublishedRow, published_rows
+from fscil_bench.reports.published import PublishedRow, chosen_published, published_rows
+from fscil_bench.reports.published.rows import FOLDER
 
 PROTOCOLS = ("cub200", "cifar100", "mini_imagenet")
 
@@ -32,8 +34,8 @@ def test_a_row_is_what_its_first_source_prints() -> None:
 
     accuracies = ldc.accuracies(10)
     assert (accuracies[0], accuracies[1], accuracies[10]) == (77.89, 76.93, 61.58)
-    assert ldc.figures(10)["PD"] == pytest.approx(16.31)
-    assert ldc.figures(10)["PR"] == pytest.approx(100 * 61.58 / 77.89)
+    assert ldc.figures(10)["performance_drop"] == pytest.approx(16.31)
+    assert ldc.figures(10)["performance_retention"] == pytest.approx(100 * 61.58 / 77.89)
     assert "LDC paper" in ldc.values[10].source.printed_in
     assert (ldc.backbone, ldc.pretraining, ldc.terms.epochs) == ("ResNet18", "not stated", "100")
 
@@ -108,3 +110,16 @@ def test_no_table_names_a_place_on_a_machine() -> None:
         text = path.read_text(encoding="utf-8")
         assert "index id" not in text
         assert "/work" not in text
+
+
+def test_rows_are_chosen_by_their_names() -> None:
+    rows = published_rows(protocol("cub200"))
+    chosen = {row.method for row in chosen_published(rows, "FACT; CEC")}
+
+    assert chosen_published(rows, "all") == rows
+    assert chosen_published(rows, " none ") == []
+    assert chosen == {"CEC", "FACT"}
+    with pytest.raises(UsageError, match=r"no published row 'FCT'; did you mean 'FACT'"):
+        chosen_published(rows, "FCT")
+    with pytest.raises(UsageError, match="nothing is published for this protocol"):
+        chosen_published([], "FACT")
