@@ -6,18 +6,17 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import Report
-from fscil_bench.request import Selection
+from fscil_bench.reporting.frame import Results
 from fscil_bench.running.commands import protocol_word, seeds_text
 from fscil_bench.training.backbones import feature_dim
 
-from ._variants import Variant, settings, typed_params
+from .variants import Variant, settings, typed_params
 
 SEEDS = tuple(range(10))
 LOSSES = ("kl", "emd", "js", "hellinger")
@@ -48,6 +47,27 @@ class Terms:
     seeds: tuple[int, ...] = SEEDS
     split: str = "seeded"
     representation: str = "cosine"
+
+    @classmethod
+    def asked(cls, report: str, results: Results, params: StudyParams) -> Self:
+        """Return the terms that a report was asked for.
+
+        Raises:
+            UsageError: no protocol was named, or something that the study leaves no choice of.
+        """
+        selection, registry = results.selection, results.registry
+        if selection.protocol is None:
+            raise UsageError(f"{report} is about one protocol: name it, --protocol")
+        if selection.methods or len(selection.representations) > 1:
+            raise UsageError(
+                f"{report} compares the methods that it is about, on one representation: leave "
+                "--method away and name at most one --representation"
+            )
+        protocol, _ = registry.protocol(selection.protocol)
+        brought = next(iter(selection.representations), "cosine")
+        registry.get("representation", brought)
+        seeds, split = selection.seeds or SEEDS, selection.split or "seeded"
+        return cls(protocol, registry, params, seeds, split, brought)
 
     def ldc(self, **changes: Any) -> Variant:
         """Return a variant of LDC: fields of `Variant`, and parameters beside `ldc_set`."""
@@ -94,6 +114,28 @@ class Terms:
         # The diagonals of all base classes alone are C0·D numbers; the budget is D².
         return BUDGET_MODES if self.protocol.base_classes <= self.dim else BUDGET_MODES[:1]
 
+    def remedy(self, report: str) -> str:
+        """Return the command that makes whatever a report lacks, and then the report."""
+        words = ["fscil-bench", "report", report]
+        words += ["--protocol", protocol_word(self.protocol.name, self.registry)]
+        if self.representation != "cosine":
+            words += ["--representation", self.representation]
+        if self.split != "seeded":
+            words += ["--split", self.split]
+        if self.seeds != SEEDS:
+            words += ["--seeds", seeds_text(self.seeds)]
+        defaults = params_dict(type(self.params)())
+        for key, value in params_dict(self.params).items():
+            if value != defaults[key]:
+                written = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+                words += ["--set", f"{key}={written}"]
+        return shlex.join([*words, "--run-missing"])
+
+    def settings_lines(self) -> list[str]:
+        """Say what was set by hand in all runs of a method."""
+        given = {"ldc": self.params.ldc_set, "free_lunch": self.params.free_lunch_set}
+        return [f"{method} runs with {text}." for method, text in given.items() if text]
+
     def _variant(self, method: str, fixed: str, changes: Mapping[str, Any]) -> Variant:
         own = ("seeds", "split", "overrides", "artifacts", "episodes")
         fields: dict[str, Any] = {name: v for name, v in changes.items() if name in own}
@@ -101,50 +143,3 @@ class Terms:
         params = {name: value for name, value in changes.items() if name not in own}
         params = {**settings(fixed), **params}
         return Variant(method, params, representation=self.representation, **fields)
-
-
-Kind = TypeVar("Kind", bound=Terms)
-
-
-def terms_of(kind: type[Kind], report: Report, selection: Selection, registry: Registry) -> Kind:
-    """Return the terms that a study was asked for.
-
-    Args:
-        kind: the class of the terms.
-        report: the study, with its parameters.
-        selection: names the protocol, and may name a representation, seeds and a split.
-        registry: knows both.
-
-    Raises:
-        UsageError: no protocol was named, or something that the study leaves no choice of.
-    """
-    if selection.protocol is None:
-        raise UsageError(f"{report.name} is about one protocol: name it, --protocol")
-    if selection.methods or len(selection.representations) > 1:
-        raise UsageError(
-            f"{report.name} compares the methods that it is about, on one representation: leave "
-            "--method away and name at most one --representation"
-        )
-    protocol, _ = registry.protocol(selection.protocol)
-    brought = next(iter(selection.representations), "cosine")
-    registry.get("representation", brought)
-    seeds, split = selection.seeds or SEEDS, selection.split or "seeded"
-    return kind(protocol, registry, report.params, seeds, split, brought)
-
-
-def remedy(name: str, terms: Terms) -> str:
-    """Return the command that makes whatever report `name` lacks, and then the report."""
-    words = ["fscil-bench", "report", name]
-    words += ["--protocol", protocol_word(terms.protocol.name, terms.registry)]
-    if terms.representation != "cosine":
-        words += ["--representation", terms.representation]
-    if terms.split != "seeded":
-        words += ["--split", terms.split]
-    if terms.seeds != SEEDS:
-        words += ["--seeds", seeds_text(terms.seeds)]
-    defaults = params_dict(type(terms.params)())
-    for key, value in params_dict(terms.params).items():
-        if value != defaults[key]:
-            written = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-            words += ["--set", f"{key}={written}"]
-    return shlex.join([*words, "--run-missing"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fscil_bench.errors import UsageError
-from fscil_bench.params import params_dict, parse_params, published_params
+from fscil_bench.params import params_dict, parse_params
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.request import Design, RunRequest, Wanted
@@ -47,11 +47,11 @@ class Variant:
             UsageError: an unknown method, parameter or value.
         """
         changed = protocol.override(**self.overrides) if self.overrides else protocol
-        params = typed_params(self.method, self.params, changed, registry)
-        brought = default_params(registry, "representation", self.representation, changed), 0
+        params = params_dict(typed_params(self.method, self.params, changed, registry))
+        brought = default_params(registry, "representation", self.representation, changed)
         split = protocol.split if self.episodes else self.split
-        named = self.method, params_dict(params), split, "plain", changed
-        return _digest(*named, self.representation, *brought)
+        named = [self.method, params, split, "plain", self.representation, brought, 0]
+        return _digest(named, changed)
 
     def wanted(self, protocol: str, seed: int) -> Wanted:
         """Return the request for one seed; `protocol` is the name that it is registered by."""
@@ -70,8 +70,8 @@ class Variant:
 def identity_of(spec: RunSpec) -> str:
     """Identify all that a user sets of a run, but its seed."""
     brought = spec.representation
-    named = (spec.method, spec.params, spec.split, spec.views, spec.protocol)
-    return _digest(*named, brought.name, brought.params, brought.seed)
+    named = [spec.method, spec.params, spec.split, spec.views]
+    return _digest([*named, brought.name, brought.params, brought.seed], spec.protocol)
 
 
 def typed_params(
@@ -81,9 +81,7 @@ def typed_params(
     registry: Registry,
     owner: str | None = None,
 ) -> Any:
-    """Return a method's parameters on a protocol, as a run of these settings has them.
-
-    Its defaults, what its paper states for the protocol over them, the settings over both.
+    """Return a method's parameters as a run of these settings on a protocol has them.
 
     Args:
         method: its name.
@@ -95,9 +93,9 @@ def typed_params(
     Raises:
         UsageError: an unknown method, parameter or value.
     """
-    plugin = registry.get("method", method).value
-    stated = published_params(plugin, protocol.published_as)
-    return parse_params(owner or f"method {method!r}", plugin.Params, {**stated, **settings})
+    schema = registry.get("method", method).value.Params
+    stated = default_params(registry, "method", method, protocol)
+    return parse_params(owner or f"method {method!r}", schema, {**stated, **settings})
 
 
 def wanted_runs(
@@ -135,16 +133,6 @@ def settings(text: str) -> dict[str, str]:
     return found
 
 
-def _digest(
-    method: str,
-    params: Mapping[str, Any],
-    split: str,
-    views: str,
-    protocol: Protocol,
-    representation: str,
-    brought: Mapping[str, Any],
-    representation_seed: int,
-) -> str:
-    named = [method, params, split, views, representation, brought, representation_seed]
+def _digest(named: list[Any], protocol: Protocol) -> str:
     # Stored parameters have been through JSON, which makes lists of tuples.
     return digest_of([*json.loads(json.dumps(named)), protocol.model_dump(mode="json")])
