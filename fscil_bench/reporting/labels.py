@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fscil_bench.plugins.registry import Registry
@@ -21,6 +22,19 @@ _COPIED = ("dataset", "base_classes", "backbone", "pretraining", "images", "reci
 """Fields that a representation takes from the protocol."""
 
 
+@dataclass(frozen=True)
+class RowName:
+    """The parts of a row's label: `representation` stands in brackets, or is "" if left unsaid."""
+
+    method: str
+    representation: str
+    settings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        settings = f"({', '.join(self.settings)})" if self.settings else ""
+        return " ".join(filter(None, (self.method, self.representation, settings)))
+
+
 def row_labels(specs: Sequence[RunSpec], registry: Registry) -> list[str]:
     """Return a name for each table row: the method, and what tells it from its other rows.
 
@@ -29,7 +43,12 @@ def row_labels(specs: Sequence[RunSpec], registry: Registry) -> list[str]:
     of a method differ if there is just one, settings that differ between them, and views that are
     not plain.
     """
-    return [_label(spec, [s for s in specs if s.method == spec.method], registry) for spec in specs]
+    return [str(name) for name in row_names(specs, registry)]
+
+
+def row_names(specs: Sequence[RunSpec], registry: Registry) -> list[RowName]:
+    """Return the same in parts."""
+    return [_name(spec, [s for s in specs if s.method == spec.method], registry) for spec in specs]
 
 
 def differing_settings(specs: Sequence[RunSpec]) -> dict[str, list[str]]:
@@ -57,22 +76,21 @@ def changed_params(
     return {key: v for key, v in params.items() if defaults.get(key, v) != v}
 
 
-def _label(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> str:
+def _name(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> RowName:
     representation = spec.representation
     same = [
         s.representation.params for s in siblings if s.representation.name == representation.name
     ]
     inner = _shown(registry, "representation", representation.name, representation.params, same)
-    label = spec.method
-    if inner or representation.name != BASELINE_REPRESENTATION:
-        label += f" [{', '.join([representation.name, *inner])}]"
+    said = inner or representation.name != BASELINE_REPRESENTATION
+    brought = f"[{', '.join([representation.name, *inner])}]" if said else ""
     outer = _shown(registry, "method", spec.method, spec.params, [s.params for s in siblings])
     settings = [_settings(s) for s in siblings]
     mine = _settings(spec)
     told = [name for name in mine if name == "views" and spec.views != PLAIN]
     told += [name for name in _differing(settings) if name not in told]
     outer += named_values({name: mine.get(name, _ABSENT) for name in told})
-    return f"{label} ({', '.join(outer)})" if outer else label
+    return RowName(spec.method, brought, tuple(outer))
 
 
 def _shown(
