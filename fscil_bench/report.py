@@ -24,7 +24,7 @@ class Column:
 
     An interval is read from `{key}_mean`, `{key}_half_width` and `{key}_n`; a number or a text
     from `key`. `best` says which end of a column is the good one, if one is. `width` is the share
-    of the line that a column of long texts takes in LaTeX; with 0 it is as wide as its text.
+    of the line that a column of long texts takes in LaTeX; with 0 it is as wide as its text. `bold` is for verdicts.
     """
 
     key: str
@@ -34,6 +34,7 @@ class Column:
     best: Literal["highest", "lowest", "none"] = "none"
     decimals: int = 2
     width: float = 0.0
+    bold: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Table:
         name: stem of the table's own files.
         frame: one row a line; written as CSV in full.
         columns: what is printed of it, in order; by default every column as it is.
-        caption: one sentence, Markdown.
+        caption: stands above it, plain text.
         formulas: sentences below the table with mathematics, LaTeX as `Measure.latex` has it.
         notes: sentences below these, plain text.
         printed: whether it stands in the document, or is a file of numbers alone.
@@ -61,7 +62,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with exactly the numbers that are drawn; drawn when it is written."""
+    """A drawing with the numbers that are drawn, and plain text on it; drawn when it is written."""
 
     name: str
     draw: Callable[[], Drawing]
