@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import StoreError, UsageError
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.store.runs import replaced_file
 
 PICTURE, TEXT = ".png", ".md"
 KINDS = (PICTURE, ".pdf", ".csv", ".tex", TEXT)
 """What is copied, in the order of links."""
 
 
+FOLDER = "reports"
+"""Where copies lie in the site, in the same order of folders."""
+
+
 @dataclass(frozen=True)
 class File:
-    """A copied file: its name, its address in the site, its size in bytes."""
+    """A copied file: its path in the site, and what it holds."""
 
-    name: str
-    href: str
-    size: int
+    path: str
+    content: bytes
+
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def href(self) -> str:
+        """Its address in the site."""
+        return quote(self.path)
 
 
 @dataclass(frozen=True)
@@ -56,33 +67,35 @@ class Shelf:
     text: str
     links: Sequence[File]
 
+    @property
+    def files(self) -> list[File]:
+        """All its files."""
+        return [*(f for each in self.figures for f in (each.picture, *each.links)), *self.links]
 
-def copy_shelves(
-    reports: Path, target: Path, leave_out: str, protocol: str | None, registry: Registry
+
+def copied_shelves(
+    reports: Path, leave_out: str, protocol: str | None, registry: Registry
 ) -> list[Shelf]:
-    """Copy the files of all reports below `reports`, and return what each has to show.
+    """Return what each report below `reports` has to show, with copies of its files.
 
     Args:
         reports: the folder PROTOCOL/REPORT/... of the results.
-        target: where the copies go, in the same order of folders.
         leave_out: the name of a report that is not copied.
         protocol: the one whose reports are copied; None copies all.
         registry: knows the reports' titles.
 
     Raises:
-        StoreError: a file cannot be read or written.
+        StoreError: a file cannot be read.
     """
-    shelves: list[Shelf] = []
-    folders: dict[Path, list[Path]] = {}
+    folders: dict[PurePosixPath, list[File]] = {}
     for path in sorted(_files(reports, leave_out)):
-        folders.setdefault(path.parent, []).append(path)
-    for folder in sorted(folders):
-        if protocol not in (None, folder.relative_to(reports).parts[0]):
-            continue
-        place = folder.relative_to(reports)
-        copies = [_copy(path, target, place) for path in folders[folder]]
-        shelves.append(_shelf(folder, place, copies, len(shelves), registry))
-    return shelves
+        place = PurePosixPath(path.relative_to(reports).parent.as_posix())
+        if protocol in (None, place.parts[0]):
+            folders.setdefault(place, []).append(_copy(path, place))
+    return [
+        _shelf(place, folders[place], number, registry)
+        for number, place in enumerate(sorted(folders))
+    ]
 
 
 def _files(reports: Path, leave_out: str) -> Iterator[Path]:
@@ -100,28 +113,25 @@ def _wanted(path: Path) -> bool:
     return path.suffix in KINDS and not path.name.startswith(".") and path.is_file()
 
 
-def _copy(path: Path, target: Path, place: Path) -> File:
-    with replaced_file(target / place / path.name) as new:
-        shutil.copyfile(path, new)
-    address = "/".join(quote(part, safe="") for part in (target.name, *place.parts, path.name))
-    return File(path.name, address, path.stat().st_size)
+def _copy(path: Path, place: PurePosixPath) -> File:
+    try:
+        return File(f"{FOLDER}/{place}/{path.name}", path.read_bytes())
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _shelf(
-    folder: Path, place: Path, files: Sequence[File], number: int, registry: Registry
-) -> Shelf:
+def _shelf(place: PurePosixPath, files: Sequence[File], number: int, registry: Registry) -> Shelf:
     protocol, report, *parts = place.parts
     title, part = _title(report, registry), "/".join(parts)
     where = f"{protocol}, {part}" if part else protocol
+    texts = [file for file in files if file.name.endswith(TEXT)]
     figures = []
-    for file in files:
-        if file.name.endswith(PICTURE):
-            stem = file.name.removesuffix(PICTURE)
-            same = [f for f in files if f.name.rpartition(".")[0] == stem and f is not file]
-            caption = f"{stem}: {title}; {where}"
-            figures.append(Figure(file, caption, [f for f in same if not f.name.endswith(TEXT)]))
-    shown = {f.name for figure in figures for f in (figure.picture, *figure.links)}
-    texts = [folder / file.name for file in files if file.name.endswith(TEXT)]
+    for picture in (file for file in files if file.name.endswith(PICTURE)):
+        stem = picture.name.removesuffix(PICTURE)
+        same = [f for f in files if f.name.rpartition(".")[0] == stem and f is not picture]
+        links = [file for file in same if file not in texts]
+        figures.append(Figure(picture, f"{stem}: {title}; {where}", links))
+    shown = [file for figure in figures for file in (figure.picture, *figure.links)]
     return Shelf(
         anchor=f"report-{number}",
         protocol=protocol,
@@ -129,8 +139,8 @@ def _shelf(
         title=title,
         part=part,
         figures=figures,
-        text="\n".join(_html(path.read_text("utf-8", "replace")) for path in texts),
-        links=[file for file in files if file.name not in shown],
+        text="\n".join(_html(file.content.decode("utf-8", "replace")) for file in texts),
+        links=[file for file in files if file not in shown],
     )
 
 

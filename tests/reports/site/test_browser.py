@@ -11,10 +11,12 @@ import pytest
 
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Registry, load_registry
-from fscil_bench.report import ReportInput
+from fscil_bench.report import Report
+from fscil_bench.reporting.document import write_document
 from fscil_bench.reporting.evaluation import Evaluation
+from fscil_bench.reporting.frame import Results
 from fscil_bench.reports.main_table import MainTable
-from fscil_bench.reports.site import Site
+from fscil_bench.reports.site.report import Site
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store
 
@@ -82,16 +84,15 @@ def site(factory: Any, store: Store, tmp_path: Path, registry: Registry) -> Path
     factory.write(factory.spec("ncm", split="outlier:0.2", protocol=cifar), correct)
     factory.write(factory.spec("ncm"))
     odd = factory.write(factory.spec(SCRIPT, protocol=cifar), correct)
-    evaluation = Evaluation(store, registry)
 
-    def given(protocol: str | None, folder: Path) -> ReportInput:
-        runs = [*store.runs()[0], odd]
-        return ReportInput(
-            Selection(protocol), runs, folder, registry=registry, evaluation=evaluation
-        )
+    def write(report: type[Report], params: Any, protocol: str | None, folder: Path) -> None:
+        runs, evaluation = (*store.runs()[0], odd), Evaluation(store, registry)
+        results = Results(registry, Selection(protocol), runs, evaluation=evaluation)
+        document = report(results).build(results.frame, params)
+        write_document(document, folder, report.name)
 
-    MainTable(MainTable.Params()).build(given("toy", store.report_folder("main-table", "toy")))
-    Site(NoParams()).build(given(None, tmp_path / "site"))
+    write(MainTable, MainTable.Params(), "toy", store.report_folder("main-table", "toy"))
+    write(Site, NoParams(), None, tmp_path / "site")
     return tmp_path / "site"
 
 
@@ -146,7 +147,7 @@ def test_sorts_filters_and_toggles(opened: Any) -> None:
     assert kinds.count("published") > 20
     # Rows on other shots than the protocol's would win or lose by them.
     choose(page, "terms", "")
-    last = column(page, "A_T")
+    last = column(page, "Last")
     assert last == sorted(last, reverse=True)
     choose(page, "kind", "measured")
     assert sorted(page.execute_script(NAMES)) == sorted(["ncm", "ncm", "ldc", SCRIPT])
@@ -209,7 +210,7 @@ def test_the_keyboard_is_enough(opened: Any) -> None:
     assert heading.get_attribute("aria-sort") == "descending"
     sort.send_keys(Keys.ENTER)
     assert heading.get_attribute("aria-sort") == "ascending"
-    values = column(page, "A_T")
+    values = column(page, "Last")
     assert values == sorted(values)
     assert values != sorted(values, reverse=True)
     # What has the focus is marked by more than the browser's thin line.

@@ -15,12 +15,12 @@ from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput
+from fscil_bench.report import ReportOutput
+from fscil_bench.reporting.document import write_document
 from fscil_bench.reporting.evaluation import Evaluation
-from fscil_bench.reports._published import published_rows
-from fscil_bench.reports._site_entries import COLUMNS, best_first, measured_entries
-from fscil_bench.reports._site_runs import flat
-from fscil_bench.reports.site import Site
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reports.published import published_rows
+from fscil_bench.reports.site.report import Site
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store, StoredRun
 
@@ -33,14 +33,11 @@ def make(store: Store, tmp_path: Path, registry: Registry) -> Any:
     """Return a function that builds the site of all stored runs, or of those given."""
 
     def build(runs: list[StoredRun] | None = None, **asked: Any) -> ReportOutput:
-        given = ReportInput(
-            selection=Selection(**asked),
-            runs=store.runs()[0] if runs is None else runs,
-            folder=tmp_path / "site",
-            registry=registry,
-            evaluation=Evaluation(store, registry),
-        )
-        return Site(NoParams()).build(given)
+        stored = tuple(store.runs()[0] if runs is None else runs)
+        evaluation = Evaluation(store, registry)
+        results = Results(registry, Selection(**asked), stored, evaluation=evaluation)
+        document = Site(results).build(results.frame, NoParams())
+        return write_document(document, tmp_path / "site", "site")
 
     return build
 
@@ -88,6 +85,16 @@ def addresses(page: Page) -> Iterator[str]:
                 yield value
 
 
+def page_of(output: ReportOutput, name: str = "index.html") -> Path:
+    """Return a page of a site."""
+    return next(path for path in output.files if path.name == "index.html").parent / name
+
+
+def leaderboard(output: ReportOutput) -> list[dict[str, str]]:
+    """Return the lines of a site's leaderboard as CSV."""
+    return lines_of(page_of(output, "data/leaderboard.csv"))
+
+
 def lines_of(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -101,7 +108,7 @@ def test_every_address_is_relative_and_there(
     folder = store.report_folder("main-table", "toy")
     folder.mkdir(parents=True)
     (folder / "odd # name.png").write_bytes(b"picture")
-    first = make().files[0]
+    first = page_of(make())
 
     pages = sorted(first.parent.rglob("*.html"))
     # Leaderboard, reports and runs; two rows, two runs; the published.
@@ -119,7 +126,7 @@ def test_every_address_is_relative_and_there(
 
 def test_only_the_leaderboard_loads_the_plotting_library(factory: Any, make: Any) -> None:
     factory.write(factory.spec("ncm"))
-    folder = make().files[0].parent
+    folder = page_of(make()).parent
 
     assert [path.name for path in folder.rglob("plotly*")] == ["plotly.min.js"]
     loading = [p.name for p in folder.rglob("*.html") if "plotly" in p.read_text(encoding="utf-8")]
@@ -132,8 +139,8 @@ def test_a_row_by_hand(factory: Any, make: Any) -> None:
     for seed, last in enumerate([(30, 10), (30, 16)]):  # of 60 images: 66.67 % and 76.67 %
         factory.write(factory.spec("ncm", seed), [(36, 0), (34, 6), last])
     output = make()
-    page = Page(output.files[0])
-    (line,) = lines_of(output.files[1])
+    page = Page(page_of(output))
+    (line,) = leaderboard(output)
 
     assert "2 runs in 1 row," in output.text
     (row,) = page.all("tr", **{"class": "measured"})
@@ -150,7 +157,7 @@ def test_a_row_by_hand(factory: Any, make: Any) -> None:
 
 def test_curves_carry_the_points_that_are_drawn(factory: Any, make: Any) -> None:
     factory.write(factory.spec("ncm"))
-    page = Page(make().files[0])
+    page = Page(page_of(make()))
     (curve,) = json.loads("".join(page.scripts))
 
     assert curve["session"] == [0, 1, 2]
@@ -163,23 +170,24 @@ def test_sessions_and_runs_as_csv(factory: Any, make: Any) -> None:
     factory.write(factory.spec("ncm", 3))
     output = make()
     sessions, runs = (
-        lines_of(next(p for p in output.files if p.name == name))
-        for name in ("sessions.csv", "runs.csv")
+        lines_of(page_of(output, f"data/{name}.csv")) for name in ("sessions", "runs")
     )
 
     assert [line["session"] for line in sessions] == ["0", "1", "2"]
     assert [float(line["new"]) for line in sessions[1:]] == [0.6, 0.5]
     assert sessions[0]["new"] == ""  # nothing to count
+    assert [line["images"] for line in sessions] == ["40", "50", "60"]
     assert [line["state_bytes"] for line in sessions] == ["2048", "4096", "6144"]
     assert (runs[0]["seed"], runs[0]["method"]) == ("3", "ncm")
-    assert json.loads(runs[0]["accuracies"]) == pytest.approx([0.9, 0.8, 2 / 3])
+    assert float(runs[0]["last"]) == pytest.approx(200 / 3)
+    assert "folder" not in runs[0]
 
 
 def test_published_rows_stand_apart(factory: Any, make: Any, cifar: Protocol) -> None:
     run = factory.write(factory.spec("ncm", protocol=cifar), CIFAR)
     output = make(protocol="cifar100")
-    page = Page(output.files[0])
-    lines = lines_of(output.files[1])
+    page = Page(page_of(output))
+    lines = leaderboard(output)
 
     published = page.all("tr", **{"class": "published", "data-kind": "published"})
     assert len(published) == len(published_rows(cifar))
@@ -193,7 +201,7 @@ def test_published_rows_stand_apart(factory: Any, make: Any, cifar: Protocol) ->
 
 def test_unknown_sessions_break_a_curve(factory: Any, make: Any, cifar: Protocol) -> None:
     factory.write(factory.spec("ncm", protocol=cifar), CIFAR)
-    curves = json.loads("".join(Page(make().files[0]).scripts))
+    curves = json.loads("".join(Page(page_of(make())).scripts))
     known = {row.method: row for row in published_rows(cifar)}
     gaps = [row for row in known.values() if sorted(row.values) == [0, 8]]
 
@@ -208,16 +216,16 @@ def test_unknown_sessions_break_a_curve(factory: Any, make: Any, cifar: Protocol
 def test_published_rows_need_their_protocol(factory: Any, make: Any, cifar: Protocol) -> None:
     factory.write(factory.spec("ncm"))
 
-    assert len(lines_of(make(protocol="toy").files[1])) == 1
+    assert len(leaderboard(make(protocol="toy"))) == 1
     # Registered and printed under its own name, so that it is shown although nothing was run.
-    assert len(lines_of(make().files[1])) == 1 + len(published_rows(cifar))
+    assert len(leaderboard(make())) == 1 + len(published_rows(cifar))
 
 
 def test_names_are_shown_as_they_are(factory: Any, make: Any) -> None:
     odd = [*(f"class {c}" for c in range(5)), "\"quoted' </p><img src=x onerror=alert(2)>"]
     spec = factory.spec(SCRIPT, params={"text": "</script><b>"})
     run = factory.write(spec, class_names=tuple(odd), notes={"<i>note": "<u>"}, flags=("<s>",))
-    folder = make([run]).files[0].parent
+    folder = page_of(make([run])).parent
 
     for path in folder.rglob("*.html"):
         page = Page(path)
@@ -239,7 +247,7 @@ def test_a_run_page_tells_how_it_was_made(factory: Any, make: Any) -> None:
         notes={"repaired": 3},
         representation_log={"losses": [4.0, *[2.0] * 8, 0.5]},
     )
-    folder = make().files[0].parent
+    folder = page_of(make()).parent
     text = Page(folder / "runs" / f"{run.key}.html").text
 
     for part in (
@@ -257,52 +265,49 @@ def test_a_run_page_tells_how_it_was_made(factory: Any, make: Any) -> None:
 def test_a_run_that_its_row_leaves_out_says_so(factory: Any, make: Any) -> None:
     old = factory.write(factory.spec("ncm", code="m0"), created="2023-01-01T00:00:00+00:00")
     new = factory.write(factory.spec("ncm"))
-    folder = make().files[0].parent
+    folder = page_of(make()).parent
 
     assert "not averaged in its row" in Page(folder / "runs" / f"{old.key}.html").text
     assert "averaged in its row" in Page(folder / "runs" / f"{new.key}.html").text
     assert "not averaged" not in Page(folder / "runs" / f"{new.key}.html").text
 
 
-def test_details_begin_with_what_tells_rows_apart(factory: Any, registry: Registry) -> None:
-    runs = [
+def test_details_begin_with_what_tells_rows_apart(factory: Any, make: Any) -> None:
+    for s, w in ((1, 9), (2, 9), (3, 9), (3, 5)):
         factory.write(factory.spec("ldc", params={"steps": s, "widths": [w], "text": "a, b"}))
-        for s, w in ((1, 9), (2, 9), (3, 9), (3, 5))
-    ]
-    details = [entry.detail for entry in measured_entries(runs, registry)]
+    details = {line["detail"] for line in leaderboard(make())}
 
-    assert details == [
+    assert details == {
         "(steps=1, widths=[9])",
         "(steps=2, widths=[9])",
         "(steps=3, widths=[9])",
         "(widths=[5], steps=3)",
-    ]
+    }
 
 
-def test_rows_on_the_protocol_s_terms_have_short_names(factory: Any, registry: Registry) -> None:
+def test_rows_on_the_protocol_s_terms_have_short_names(factory: Any, make: Any) -> None:
     usual, params = {"steps": 8, "widths": [64, 32]}, {"steps": 1, "widths": [64, 32]}
-    specs = [
-        factory.spec("ldc", params=usual),
-        factory.spec("ldc", params=usual, split="outlier:0.1"),
-        factory.spec("ldc", params=params),
-    ]
-    entries = measured_entries([factory.write(spec) for spec in specs], registry)
+    factory.write(factory.spec("ldc", params=usual))
+    factory.write(factory.spec("ldc", params=usual, split="outlier:0.1"))
+    factory.write(factory.spec("ldc", params=params))
 
-    assert [(entry.detail, entry.terms) for entry in entries] == [
+    assert {(line["detail"], line["terms"]) for line in leaderboard(make())} == {
         ("", "usual"),
         ("(steps=8, split=outlier:0.1)", "other"),
         ("(steps=1, split=seeded)", "other"),
-    ]
+    }
 
 
-def test_best_first_and_unknown_last(factory: Any, registry: Registry) -> None:
-    worse = factory.write(factory.spec("ncm"))
-    better = factory.write(factory.spec("ldc"), [(36, 0), (34, 6), (30, 15)])
-    low, high = measured_entries([worse, better], registry)
-    unknown = type(low)(**{**vars(low), "method": "unknown", "cells": {}})
+def test_the_best_stands_first_and_the_unknown_last(
+    factory: Any, make: Any, cifar: Protocol
+) -> None:
+    factory.write(factory.spec("ncm", protocol=cifar), CIFAR)
+    factory.write(factory.spec("ldc", protocol=cifar), [*CIFAR[:-1], (400, 190)])
+    last = [line["last_mean"] for line in leaderboard(make(protocol="cifar100"))]
 
-    assert [e.method for e in best_first([unknown, low, high])] == ["ldc", "ncm", "unknown"]
-    assert unknown.cell(COLUMNS[0]).count == 0
+    known = [float(text) for text in last if text]
+    assert known == sorted(known, reverse=True)
+    assert last[: len(known)] == [text for text in last if text]
 
 
 def test_reports_are_shown_with_their_files(factory: Any, make: Any, store: Store) -> None:
@@ -315,7 +320,7 @@ def test_reports_are_shown_with_their_files(factory: Any, make: Any, store: Stor
         (folder / "table.md").write_text(
             f"# Head\n\n| a |\n|---|\n| {SCRIPT} |\n\n![x](http://example.org/x.png)\n"
         )
-    folder = make(protocol="toy").files[0].parent
+    folder = page_of(make(protocol="toy")).parent
     page = Page(folder / "reports.html")
 
     (picture,) = page.all("img")
@@ -341,7 +346,7 @@ def test_what_lies_elsewhere_is_not_copied_and_odd_text_is_shown(
     (folder / "table.md").write_bytes(b"caf\xe9")
     (folder / "table.csv").symlink_to(tmp_path / "secret.csv")
     (folder.parent / "linked").symlink_to(tmp_path / "private", target_is_directory=True)
-    site = make(protocol="toy").files[0].parent
+    site = page_of(make(protocol="toy")).parent
 
     names = {path.name for path in (site / "reports").rglob("*") if path.is_file()}
     assert names == {"table.md"}
@@ -356,8 +361,8 @@ def test_damaged_runs_are_named_and_left_out(factory: Any, make: Any) -> None:
 
     assert len(output.warnings) == 1
     assert damaged.key in output.warnings[0]
-    assert "1 run left out, which could not be read" in Page(output.files[0]).text
-    assert [line["method"] for line in lines_of(output.files[1])] == ["ncm"]
+    assert "1 run left out, which could not be read" in Page(page_of(output)).text
+    assert [line["method"] for line in leaderboard(output)] == ["ncm"]
 
 
 def test_nothing_to_show(factory: Any, make: Any) -> None:
@@ -369,25 +374,3 @@ def test_nothing_to_show(factory: Any, make: Any) -> None:
     (run.folder / "predictions.npz").unlink()
     with pytest.raises(StoreError, match="no run can be read"):
         make()
-
-
-def test_a_selection_has_a_folder_of_its_own(factory: Any, make: Any) -> None:
-    factory.write(factory.spec("ncm"))
-    factory.write(factory.spec("ldc"))
-    everything, one = make().files[0], make(methods=("ncm",)).files[0]
-
-    assert one.parent == everything.parent / "method=ncm"
-    assert len(Page(everything).all("tr", **{"class": "measured"})) == 2
-    assert len(Page(one).all("tr", **{"class": "measured"})) == 1
-
-
-def test_nested_values_are_flat_and_short() -> None:
-    values = {"a": {"b": 1.23456789, "c": None}, "d": [1, 2], "e": {}, "f": list(range(9))}
-
-    assert list(flat(values)) == [
-        ("a.b", "1.23457"),
-        ("a.c", "none"),
-        ("d", "1, 2"),
-        ("e", "none"),
-        ("f", "0, 1, 2, … 8 (9 values)"),
-    ]
