@@ -101,7 +101,7 @@ class PublishedRow:
         ]
 
     def figures(self, sessions: int) -> dict[str, float]:
-        """Return average, drop and retention of the row in percent, by measure; NaN if not known."""
+        """Return average, drop and retention in percent, by measure; NaN if not known."""
         accuracies = self.accuracies(sessions)
         return {
             "average": average_accuracy(accuracies),

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from fscil_bench.protocol import Protocol
+from fscil_bench.report import Column
 from fscil_bench.reporting.choice import Chosen, usual_rows
 from fscil_bench.reporting.labels import RowName, row_names
-from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.reporting.statistics import aggregate
 from fscil_bench.spec import digest_of
 
@@ -29,7 +29,14 @@ SHOWN = (
     *("last_base", "last_new", "last_harmonic"),
 )
 """The measures of a leaderboard."""
-SESSION_MEASURES = ("accuracy", "base", "new", "latest", "harmonic")
+POINT_COLUMNS = (
+    Column("accuracy", "Accuracy"),
+    Column("base", "Base"),
+    Column("new", "New"),
+    Column("latest", "Latest"),
+    Column("harmonic", "HM"),
+)
+"""What a row's own page shows of each session."""
 WHO = ("row", "kind", "protocol", "method", "detail")
 """What identifies a line in every file."""
 
@@ -124,8 +131,9 @@ def _detail(name: RowName, told: Counter[tuple[str, str]]) -> str:
 def _measured(found: Chosen, label: str, cells: pd.Series, detail: str, usual: bool) -> Entry:
     spec, runs = found.spec(label), found.of(label)
     own = found.sessions[found.sessions["label"] == label]
-    percent = own.assign(**{name: 100 * own[name] for name in SESSION_MEASURES})
-    points = aggregate(percent, "session", SESSION_MEASURES).reset_index()
+    names = [column.key for column in POINT_COLUMNS]
+    percent = own.assign(**{name: 100 * own[name] for name in names})
+    points = aggregate(percent, "session", names).reset_index()
     flags = {flag for run in found.runs(label) for flag in run.record.flags}
     line = {
         **_who(spec.row, MEASURED, spec.protocol.name, spec.method, detail),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fscil_bench.report import Column
 from fscil_bench.reporting.facts import human_bytes
 from fscil_bench.reporting.tables import cell_text
 
@@ -63,7 +64,7 @@ def _templates() -> Environment:
         "cell": cell_text,
         "missing": math.isnan,
         "number": _number,
-        "percent": lambda fraction: cell_text(100 * fraction),
+        "percent": _percent,
         "bytes": human_bytes,
         "counted": counted,
     }
@@ -73,3 +74,7 @@ def _templates() -> Environment:
 def _number(value: float) -> str:
     """Return a number in full for scripts to sort by; nothing for NaN."""
     return "" if math.isnan(value) else repr(value)
+
+
+def _percent(fraction: float) -> str:
+    return cell_text({"percent": 100 * fraction}, Column("percent", "%", kind="number"))

@@ -23,13 +23,15 @@ from fscil_bench.reporting.choice import (
     chosen,
     plain_command,
 )
-from fscil_bench.reporting.details import card_facts
+from fscil_bench.reporting.details import row_details
 from fscil_bench.reporting.frame import SESSION_COLUMNS, Results, run_frame
 from fscil_bench.reporting.measures import MEASURES, formulas, plain
+from fscil_bench.reporting.tables import measure_columns
 from fscil_bench.store.runs import StoredRun
 
 from .leaderboard import (
     MEASURED,
+    POINT_COLUMNS,
     PUBLISHED,
     SHOWN,
     Entry,
@@ -149,9 +151,12 @@ def _shared(
     return {
         "version": fscil_bench.__version__,
         "newest": max(run.record.created for run in runs),
-        "measures": [MEASURES[key] for key in SHOWN],
+        "columns": measure_columns(*SHOWN),
+        "session_columns": POINT_COLUMNS,
+        "titles": {key: MEASURES[key].title for key in SHOWN},
         "formulas": " ".join(map(plain, formulas(*SHOWN))),
-        "counts": {"runs": len(runs)} | Counter(entry.line["kind"] for entry in entries),
+        "runs_shown": len(runs),
+        "kinds": Counter(entry.line["kind"] for entry in entries),
         "entries": entries,
         "choices": _choices(runs, entries),
         "damaged": damaged,
@@ -203,10 +208,9 @@ def _json(values: pd.Series) -> list[float | None]:
 def _add_rows(pages: Pages, entries: Sequence[Entry], found: Sequence[Chosen]) -> None:
     rows = {spec.row: (part, label) for part in found for label, spec in part.specs.items()}
     for entry in entries:
+        points = entry.points.to_dict("records")
         if entry.source is not None:
-            points = entry.points[["session", "classes_seen"]].itertuples(index=False)
-            values = [(t, seen, entry.source.values[t]) for t, seen in points]
-            pages.add(entry.page, "published.html", entry=entry, row=entry.source, values=values)
+            pages.add(entry.page, "published.html", entry=entry, row=entry.source, sessions=points)
             continue
         part, label = rows[entry.line["row"]]
         runs = part.runs(label)
@@ -215,8 +219,8 @@ def _add_rows(pages: Pages, entries: Sequence[Entry], found: Sequence[Chosen]) -
             "row.html",
             entry=entry,
             runs=runs,
-            sessions=entry.points.to_dict("records"),
-            facts=card_facts(part, label),
+            sessions=points,
+            facts=row_details(part, label),
             classes=class_sessions(runs[0].record),
         )
 

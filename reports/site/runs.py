@@ -21,7 +21,7 @@ def run_page(run: StoredRun, registry: Registry) -> dict[str, Any]:
         "images": [text.split(": ", 1) for text in image_facts(run.spec, [record]).values()],
         "notes": list(_flat(record.notes)),
         "environment": list(_flat(record.environment)),
-        "spec": list(_flat(record.spec.model_dump(mode="json"))),
+        "specification": list(_flat(record.spec.model_dump(mode="json"))),
         "log": list(_flat(record.representation_log)),
     }
 

@@ -111,7 +111,7 @@ def test_the_table_by_hand(toy_protocol: Protocol) -> None:
     assert (cec["performance_retention"], cec["marks"]) == (75.0, "a c")
     assert (cec["printed_performance_drop"], cec["printed_average"]) == ("19.00", "")
     assert (cec["sources"], cec["chosen_on_test"]) == ("paper A", "x")
-    assert cec["footnotes"].endswith("PD printed as 19.00 (paper; wrong); CEC's accuracies give 20.00.")
+    assert cec["footnotes"].endswith("(paper; wrong); CEC's accuracies give 20.00.")
     assert list(found.notes)[1:] == [
         "[a] Epoch chosen on test data, by x.",
         "[b] Sources disagree: NCM*, session 0: 81 in paper B.",
