@@ -92,13 +92,21 @@ def to_html(document: Document) -> str:
     return html(markdown(document))
 
 
-def html(text: str) -> str:
-    """Return Markdown as a fragment of HTML; HTML in it is shown, not used."""
+def html(text: str, below: int = 0) -> str:
+    """Return Markdown as a fragment of HTML, for a place `below` so many levels of headings.
+
+    HTML in it is shown, not used, and pictures are left out: their addresses would be asked over
+    the network.
+    """
     from markdown_it import MarkdownIt
 
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    rendered: str = reader.render(text)
-    return rendered
+    reader.add_render_rule("image", lambda *_: "")
+    tokens = reader.parse(text)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1:]) + below)}"
+    return str(reader.renderer.render(tokens, reader.options, {}))
 
 
 def _parts(parts: Sequence[Part], kind: type[Any]) -> Iterator[Any]:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Lack
-from fscil_bench.reporting.choice import FIRST_METHOD
+from fscil_bench.reporting.choice import FIRST_METHOD, plain_command
 from fscil_bench.reporting.frame import Results
-from fscil_bench.reporting.lacks import plain_command
 from fscil_bench.request import Selection
 
 from .rows import PublishedRow, published_rows

@@ -66,12 +66,12 @@ class Entry:
 
 def measured_entries(found: Chosen) -> list[Entry]:
     """Return an entry for each row of a protocol's runs."""
-    cells = aggregate(found.frame, "label", SHOWN)
+    cells = aggregate(found.frame, "label", SHOWN).to_dict("index")
     names = _names(found)
     usual = {spec.row for spec in usual_rows(found).specs.values()}
     told = Counter((n.method, setting) for n in names.values() for setting in n.settings)
     return [
-        _measured(found, label, cells.loc[label], _detail(names[spec.row], told), spec.row in usual)
+        _measured(found, label, cells[label], _detail(names[spec.row], told), spec.row in usual)
         for label, spec in found.specs.items()
     ]
 
@@ -128,7 +128,9 @@ def _detail(name: RowName, told: Counter[tuple[str, str]]) -> str:
     return f"{name.representation} {settings}".strip()
 
 
-def _measured(found: Chosen, label: str, cells: pd.Series, detail: str, usual: bool) -> Entry:
+def _measured(
+    found: Chosen, label: str, cells: Mapping[Any, Any], detail: str, usual: bool
+) -> Entry:
     spec, runs = found.spec(label), found.of(label)
     own = found.sessions[found.sessions["label"] == label]
     names = [column.key for column in POINT_COLUMNS]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import quote
 
 from fscil_bench.errors import StoreError, UsageError
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.reporting.document import html
 
 PICTURE, TEXT = ".png", ".md"
 KINDS = (PICTURE, ".pdf", ".csv", ".tex", TEXT)
@@ -139,7 +139,7 @@ def _shelf(place: PurePosixPath, files: Sequence[File], number: int, registry: R
         title=title,
         part=part,
         figures=figures,
-        text="\n".join(_html(file.content.decode("utf-8", "replace")) for file in texts),
+        text="\n".join(html(file.content.decode("utf-8", "replace"), below=3) for file in texts),
         links=[file for file in files if file not in shown],
     )
 
@@ -150,22 +150,3 @@ def _title(report: str, registry: Registry) -> str:
     except UsageError:
         return report
     return title
-
-
-def _html(markdown: str) -> str:
-    """Return Markdown as HTML; HTML in it is shown as text, and pictures are left out."""
-    from markdown_it import MarkdownIt
-
-    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    # They stand below, with captions; an address would otherwise be asked over the network.
-    reader.add_render_rule("image", _nothing)
-    tokens = reader.parse(markdown)
-    for token in tokens:
-        if token.type in ("heading_open", "heading_close"):
-            # On the page the text stands below headings of its own.
-            token.tag = f"h{min(6, int(token.tag[1:]) + 3)}"
-    return str(reader.renderer.render(tokens, reader.options, {}))
-
-
-def _nothing(*_: Any) -> str:
-    return ""
