@@ -24,7 +24,8 @@ class Column:
 
     An interval is read from `{key}_mean`, `{key}_half_width` and `{key}_n`; a number or a text
     from `key`. `best` says which end of a column is the good one, if one is. `width` is the share
-    of the line that a column of long texts takes in LaTeX; with 0 it is as wide as its text. `bold` is for verdicts.
+    of the line that a column of long texts takes in LaTeX; with 0 it is as wide as its text;
+    `bold` is for verdicts.
     """
 
     key: str

@@ -11,8 +11,13 @@ from fscil_bench.params import params_dict
 from fscil_bench.report import Document, Figure, Notes, Part, ReportOutput, Section, Table
 from fscil_bench.reporting.figures import figure_style
 from fscil_bench.reporting.measures import plain
-from fscil_bench.reporting.tables import csv_text, escape_latex, escape_markdown, latex_table
-from fscil_bench.reporting.tables import markdown_table
+from fscil_bench.reporting.tables import (
+    csv_text,
+    escape_latex,
+    escape_markdown,
+    latex_table,
+    markdown_table,
+)
 from fscil_bench.request import Selection
 from fscil_bench.running.commands import seeds_text
 from fscil_bench.spec import digest_of

@@ -12,7 +12,6 @@ from fscil_bench.reporting.labels import changed_params, differing_settings, nam
 from fscil_bench.spec import RunSpec
 
 
-
 def note_lines(chosen: Chosen) -> list[str]:
     """Return the lines under a table of runs, with what was left out of it."""
     facts = [(label, row_facts(chosen, label)) for label in chosen.labels]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,22 +17,46 @@ from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import StoredRun
 
-SESSION_COLUMNS = (
-    "session",
-    "classes_seen",
-    "accuracy",
-    "base",
-    "new",
-    "latest",
-    "harmonic",
-    "images",
-    "learn_seconds",
-    "score_seconds",
-    "state_bytes",
-)
-"""Columns that differ from session to session; all others say the same of a whole run."""
 UNOFFICIAL = "unofficial data"
 """How the flag begins that a run with another copy of the data has."""
+
+_RUN: Mapping[str, Callable[[StoredRun], Any]] = {
+    "key": lambda run: run.key,
+    "protocol": lambda run: run.spec.protocol.name,
+    "method": lambda run: run.spec.method,
+    "params": lambda run: json.dumps(run.spec.params, sort_keys=True),
+    "representation": lambda run: run.spec.representation.name,
+    "representation_params": lambda run: json.dumps(run.spec.representation.params, sort_keys=True),
+    "representation_seed": lambda run: run.spec.representation.seed,
+    "seed": lambda run: run.spec.seed,
+    "split": lambda run: run.spec.split,
+    "views": lambda run: run.spec.views,
+    "way": lambda run: run.spec.protocol.way,
+    "shot": lambda run: run.spec.protocol.shot,
+    "base_classes": lambda run: run.spec.protocol.base_classes,
+    "sessions": lambda run: run.spec.protocol.sessions,
+    "class_order": lambda run: run.spec.protocol.class_order,
+    "backbone": lambda run: run.spec.representation.backbone,
+    "pretraining": lambda run: run.spec.representation.pretraining,
+    "epochs": lambda run: run.spec.protocol.recipe.epochs,
+    "precision": lambda run: run.spec.representation.precision,
+    "parameters": lambda run: run.record.parameters,
+    "official": lambda run: not any(flag.startswith(UNOFFICIAL) for flag in run.record.flags),
+    "flags": lambda run: "; ".join(run.record.flags),
+    "train_images": lambda run: run.record.train_images[1],
+    "test_images": lambda run: run.record.test_images[1],
+    "data_fingerprint": lambda run: run.spec.representation.data_fingerprint,
+    "row": lambda run: run.spec.row,
+    "version": lambda run: run.spec.version,
+    "pretrain_seconds": lambda run: run.record.pretrain_seconds,
+    "peak_memory": lambda run: run.record.peak_memory,
+    "created": lambda run: run.record.created,
+    "folder": lambda run: str(run.folder),
+}
+_COSTS = ("learn_seconds", "score_seconds", "state_bytes")
+_METRICS = ("accuracy", "base", "new", "latest", "harmonic", "images")
+SESSION_COLUMNS = ("session", "classes_seen", *_METRICS, *_COSTS)
+"""Columns that differ from session to session; all others say the same of a whole run."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +123,15 @@ def results_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
     Raises:
         StoreError: the predictions of a run cannot be read.
     """
-    return pd.DataFrame([line for run in runs for line in _lines(run)])
+    lines: list[dict[str, Any]] = []
+    for run in runs:
+        whole = {name: of(run) for name, of in _RUN.items()}
+        for cost, measured in zip(run.record.sessions, run.metrics, strict=True):
+            metrics = {name: getattr(measured, name) for name in _METRICS}
+            costs = {name: getattr(cost, name) for name in _COSTS}
+            place = {"session": cost.index, "classes_seen": cost.classes_seen}
+            lines.append(whole | place | metrics | costs)
+    return pd.DataFrame(lines, columns=[*_RUN, *SESSION_COLUMNS])
 
 
 def run_frame(frame: pd.DataFrame) -> pd.DataFrame:
@@ -111,58 +143,3 @@ def run_frame(frame: pd.DataFrame) -> pd.DataFrame:
     sessions = frame.sort_values("session", kind="stable")
     measured = {key: measure.of(sessions) for key, measure in MEASURES.items()}
     return runs.assign(**measured)
-
-
-def _lines(run: StoredRun) -> list[dict[str, Any]]:
-    spec, record = run.spec, run.record
-    protocol, brought = spec.protocol, spec.representation
-    shared = {
-        "key": run.key,
-        "protocol": protocol.name,
-        "method": spec.method,
-        "params": json.dumps(spec.params, sort_keys=True),
-        "representation": brought.name,
-        "representation_params": json.dumps(brought.params, sort_keys=True),
-        "representation_seed": brought.seed,
-        "seed": spec.seed,
-        "split": spec.split,
-        "views": spec.views,
-        "way": protocol.way,
-        "shot": protocol.shot,
-        "base_classes": protocol.base_classes,
-        "sessions": protocol.sessions,
-        "class_order": protocol.class_order,
-        "backbone": brought.backbone,
-        "pretraining": brought.pretraining,
-        "epochs": protocol.recipe.epochs,
-        "precision": brought.precision,
-        "parameters": record.parameters,
-        "official": not any(flag.startswith(UNOFFICIAL) for flag in record.flags),
-        "flags": "; ".join(record.flags),
-        "train_images": record.train_images[1],
-        "test_images": record.test_images[1],
-        "data_fingerprint": brought.data_fingerprint,
-        "row": spec.row,
-        "version": spec.version,
-        "pretrain_seconds": record.pretrain_seconds,
-        "peak_memory": record.peak_memory,
-        "created": record.created,
-        "folder": str(run.folder),
-    }
-    return [
-        shared
-        | {
-            "session": cost.index,
-            "classes_seen": cost.classes_seen,
-            "accuracy": measured.accuracy,
-            "base": measured.base,
-            "new": measured.new,
-            "latest": measured.latest,
-            "harmonic": measured.harmonic,
-            "images": measured.images,
-            "learn_seconds": cost.learn_seconds,
-            "score_seconds": cost.score_seconds,
-            "state_bytes": cost.state_bytes,
-        }
-        for cost, measured in zip(record.sessions, run.metrics, strict=True)
-    ]

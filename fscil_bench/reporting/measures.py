@@ -64,8 +64,6 @@ def plain(latex: str) -> str:
     return text.replace("$", "")
 
 
-
-
 def _first(frame: pd.DataFrame, column: str) -> pd.Series:
     return frame.drop_duplicates("key", keep="first").set_index("key")[column]
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,8 +27,6 @@ DECIMALS = 9
 """To which differences are rounded: far below anything that a count of images can show."""
 TIED_EXACT = 13
 """Differences up to which all 2ⁿ signs are gone through where some are equally large."""
-PARTS = ("mean", "half_width", "n")
-"""How the columns of an interval end."""
 PAIRING = ("representation_seed", "seed")
 """Columns that two runs of different rows share if they are a pair."""
 
@@ -43,21 +41,18 @@ def aggregate(frame: pd.DataFrame, by: str, measures: Iterable[str]) -> pd.DataF
     `{measure}_n`.
     """
     grouped = frame.groupby(by, sort=False)
-    parts = [grouped.size().rename("runs")]
+    columns: dict[str, Any] = {"runs": grouped.size()}
     for measure in measures:
-        cells = [mean_interval(values) for _, values in grouped[measure]]
-        index = parts[0].index
-        parts.append(pd.Series([cell.mean for cell in cells], index, name=f"{measure}_mean"))
-        half = pd.Series([cell.half_width for cell in cells], index, name=f"{measure}_half_width")
-        parts.append(half)
-        parts.append(pd.Series([cell.count for cell in cells], index, name=f"{measure}_n"))
-    return pd.concat(parts, axis="columns")
+        cells = [mean_interval(values.tolist()) for _, values in grouped[measure]]
+        columns[f"{measure}_mean"] = [each.mean for each in cells]
+        columns[f"{measure}_half_width"] = [each.half_width for each in cells]
+        columns[f"{measure}_n"] = [each.count for each in cells]
+    return pd.DataFrame(columns)
 
 
-def cell(frame: pd.DataFrame, label: object, measure: str) -> Interval:
-    """Return one interval of an aggregated frame."""
-    mean, half, count = (frame.loc[label, f"{measure}_{part}"] for part in PARTS)
-    return Interval(float(mean), float(half), int(count))
+def interval(frame: pd.DataFrame, measure: str) -> Interval:
+    """Return the interval of a measure over the runs of a frame."""
+    return mean_interval(frame[measure].tolist())
 
 
 def paired(first: pd.DataFrame, second: pd.DataFrame, measure: str) -> Interval:
@@ -160,8 +155,9 @@ def wilcoxon_p(differences: Sequence[float]) -> float:
     if len(data) == 0:
         return 1.0
     tied = len(np.unique(np.abs(data))) < len(data)
-    method = stats.PermutationMethod() if tied and len(data) <= TIED_EXACT else "auto"
-    return float(stats.wilcoxon(data, method=method).pvalue)
+    if tied and len(data) <= TIED_EXACT:
+        return float(stats.wilcoxon(data, method=stats.PermutationMethod()).pvalue)
+    return float(stats.wilcoxon(data).pvalue)
 
 
 def bootstrap_interval(differences: Sequence[float], seed: int = 0) -> tuple[float, float]:

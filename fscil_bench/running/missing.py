@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fscil_bench.episodes.run import EpisodesPlan, plan_episodes, run_episodes
 from fscil_bench.episodes.store import find_episodes
 from fscil_bench.errors import FscilError, StoreError, UsageError
-from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Report
-from fscil_bench.request import Selection, Wanted
+from fscil_bench.request import Wanted
 from fscil_bench.running.workbench import Plan, Workbench
 
 
-def wanted_by(report: Report, selection: Selection, registry: Registry) -> Sequence[Wanted]:
-    """Return the runs that a report needs.
+def wanted_by(report: Report, params: Any) -> Sequence[Wanted]:
+    """Return the runs that a report with these parameters needs.
 
     Raises:
         UsageError: it does not say which.
     """
-    wanted = report.requests(selection, registry)
+    wanted = report.requests(params)
     if not wanted:
         raise UsageError(
             f"report {report.name!r} draws what is stored and asks for no run of its own, so that "
