@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 COLUMN_WIDTH = 3.3
 """Inches: one column of a two-column paper."""
 
+PAGE_WIDTH = 2 * COLUMN_WIDTH + 0.25
+"""Inches: both columns and the gap between them."""
+
 MARGIN = 1.0
 """Inches beside the axes for names of lines."""
 

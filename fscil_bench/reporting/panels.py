@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fscil_bench.reporting.figures import COLUMN_WIDTH, add_legend, look, new_figure
+from fscil_bench.reporting.figures import COLUMN_WIDTH, PAGE_WIDTH, add_legend, look, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-PAGE_WIDTH = 2 * COLUMN_WIDTH + 0.25
-"""Inches: both columns of a two-column paper and the gap between them."""
 
 PANEL_HEIGHT = 2.1
 LETTERS = "abcdefgh"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fscil_bench.reporting.figures import add_legend, look, new_figure
-from fscil_bench.reporting.panels import LETTERS, PAGE_WIDTH, PANEL_HEIGHT
+from fscil_bench.reporting.figures import PAGE_WIDTH, add_legend, look, new_figure
+from fscil_bench.reporting.panels import LETTERS, PANEL_HEIGHT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
