@@ -1,16 +1,15 @@
-"""The facts of a card: on what terms a row's numbers were reached, and at what cost."""
+"""All that is known of a table row: how its numbers were reached, at what cost, by which code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import Recipe
-from fscil_bench.store.runs import RunRecord, StoredRun
-from fscil_bench.training.backbones import backbone_title, build_backbone, count_parameters
-
-from ._facts import (
+from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.facts import (
+    axes_text,
     bytes_text,
     checkpoint_rule,
     flags_text,
@@ -19,31 +18,34 @@ from ._facts import (
     notes_text,
     parameters_text,
 )
-from ._labels import named_values
-from ._rows import Row, axes_text
+from fscil_bench.reporting.labels import named_values
+from fscil_bench.spec import RunSpec
+from fscil_bench.store.runs import RunRecord, StoredRun
+from fscil_bench.training.backbones import backbone_title, build_backbone, count_parameters
 
 Facts = Mapping[str, str]
+Records = Sequence[RunRecord]
 
 
-def card_facts(row: Row, registry: Registry) -> dict[str, Facts]:
+def row_details(chosen: Chosen, label: str) -> dict[str, Facts]:
     """Return headings in order, each with what it says by name; empty facts are left out."""
-    records = [run.record for run in row.runs]
+    spec, runs = chosen.spec(label), chosen.runs(label)
+    records = [run.record for run in runs]
     found: dict[str, Facts] = {
-        "Method": _method(row, records),
-        "Data": _data(row, records),
-        "Representation": _representation(row, records),
-        "Chance": _chance(row),
-        "Cost": _cost(row),
+        "Method": _method(spec, records),
+        "Data": _data(spec, records, runs[0].metrics[-1].images),
+        "Representation": _representation(spec, records),
+        "Chance": _chance(spec, chosen.axes(label)),
+        "Cost": _cost(records),
         "Made with": _environment(records),
-        "Identity": _identity(row, registry),
-        "Remarks": _remarks(row, records),
+        "Identity": _identity(spec, runs, chosen.results.registry),
+        "Remarks": _remarks(left_out_lines(replace(chosen, frame=chosen.of(label))), records),
     }
     kept = {head: {n: text for n, text in each.items() if text} for head, each in found.items()}
     return {head: each for head, each in kept.items() if each}
 
 
-def _method(row: Row, records: Sequence[RunRecord]) -> Facts:
-    spec = row.spec
+def _method(spec: RunSpec, records: Records) -> Facts:
     origin = parameters_text([record.parameters for record in records])
     return {
         "name": spec.method,
@@ -52,67 +54,65 @@ def _method(row: Row, records: Sequence[RunRecord]) -> Facts:
     }
 
 
-def _data(row: Row, records: Sequence[RunRecord]) -> Facts:
-    spec, protocol = row.spec, row.spec.protocol
-    images = image_facts(spec, records)
+def _data(spec: RunSpec, records: Records, scored: int) -> Facts:
+    protocol, images = spec.protocol, image_facts(spec, records)
     return {
         "protocol": f"{protocol.title} ({protocol.name}), data set {protocol.dataset}",
         "classes": f"{protocol.base_classes} base + {protocol.sessions} sessions × "
         f"{protocol.way} new, {protocol.shot} shots each; class order {protocol.class_order}",
         "image size": f"{protocol.images.size} × {protocol.images.size}",
         "images": f"{images['train_images']}; {images['test_images']}",
-        "test images scored": f"{row.runs[0].metrics[-1].images} in the last session",
+        "test images scored": f"{scored} in the last session",
     }
 
 
-def _representation(row: Row, records: Sequence[RunRecord]) -> Facts:
-    spec = row.spec.representation
-    count = parameter_count(spec.backbone)
+def _representation(spec: RunSpec, records: Records) -> Facts:
+    brought = spec.representation
     best = [record.representation_log.get("best_epoch") for record in records]
     chosen = _several(f"epoch {epoch}" for epoch in best if epoch is not None)
-    rule = checkpoint_rule(spec.recipe)
+    rule, views = checkpoint_rule(brought.recipe), spec.views
+    recipe = brought.recipe.model_dump(mode="json", exclude={"epochs", "checkpoint"})
     return {
-        "backbone": f"{backbone_title(spec.backbone)}, {count:,} parameters",
-        "pre-training": spec.pretraining,
-        "objective": ", ".join([spec.name, *named_values(spec.params)]),
-        "epochs": str(spec.recipe.epochs),
-        "recipe": _recipe(spec.recipe),
+        "backbone": f"{backbone_title(brought.backbone)}, "
+        f"{parameter_count(brought.backbone):,} parameters",
+        "pre-training": brought.pretraining,
+        "objective": ", ".join([brought.name, *named_values(brought.params)]),
+        "epochs": str(brought.recipe.epochs),
+        "recipe": ", ".join(named_values(recipe)),
         "selection rule": f"{rule} ({chosen})" if chosen else rule,
-        "precision": spec.precision,
-        "features of": {"plain": "the image", "flip": "image and mirror image, averaged"}.get(
-            row.spec.views, row.spec.views
-        ),
+        "precision": brought.precision,
+        "features of": {"plain": "the image", "flip": "image and mirror image, averaged"}[views],
     }
 
 
-def _chance(row: Row) -> Facts:
+def _chance(spec: RunSpec, axes: Collection[tuple[int, int]]) -> Facts:
     return {
-        "split": row.spec.split,
-        "seeds": _words(seed for _, seed in row.axes),
-        "representation seeds": _words(seed for seed, _ in row.axes),
-        "averaged": axes_text(row),
+        "split": spec.split,
+        "seeds": numbers_text(seed for _, seed in axes),
+        "representation seeds": numbers_text(seed for seed, _ in axes),
+        "averaged": axes_text(axes, spec.split),
     }
 
 
-def _cost(row: Row) -> Facts:
-    records = [run.record for run in row.runs]
+def _cost(records: Records) -> Facts:
     trained = [
         r.representation_log["seconds"] for r in records if "seconds" in r.representation_log
     ]
     peaks = [record.peak_memory for record in records if record.peak_memory]
+    sessions = [record.sessions for record in records]
     return {
-        "stored after the base session": bytes_text([r.sessions[0].state_bytes for r in records]),
-        "stored after the last session": bytes_text([r.sessions[-1].state_bytes for r in records]),
+        "stored after the base session": bytes_text([own[0].state_bytes for own in sessions]),
+        "stored after the last session": bytes_text([own[-1].state_bytes for own in sessions]),
         "peak memory of the process": bytes_text(peaks) if peaks else "",
         "base training": _seconds(trained),
         "learning from base data alone": _seconds([r.pretrain_seconds for r in records]),
-        "base session": _seconds([r.sessions[0].learn_seconds for r in records]),
-        "all later sessions": _seconds(_summed(row.runs, lambda s: s.learn_seconds, first=1)),
-        "scoring, all sessions": _seconds(_summed(row.runs, lambda s: s.score_seconds, first=0)),
+        "base session": _seconds([own[0].learn_seconds for own in sessions]),
+        "all later sessions": _seconds([sum(s.learn_seconds for s in own[1:]) for own in sessions]),
+        "scoring, all sessions": _seconds([sum(s.score_seconds for s in own) for own in sessions]),
     }
 
 
-def _environment(records: Sequence[RunRecord]) -> Facts:
+def _environment(records: Records) -> Facts:
     names = dict.fromkeys(name for record in records for name in record.environment)
     return {
         name: _several(_environment_text(record.environment.get(name)) for record in records)
@@ -120,27 +120,28 @@ def _environment(records: Sequence[RunRecord]) -> Facts:
     }
 
 
-def _identity(row: Row, registry: Registry) -> Facts:
-    spec, brought = row.spec, row.spec.representation
+def _identity(spec: RunSpec, runs: Sequence[StoredRun], registry: Registry) -> Facts:
+    brought = spec.representation
+    networks = dict.fromkeys(run.spec.representation.key for run in runs)
     return {
         "row": spec.row,
-        "runs": " ".join(run.key for run in row.runs),
-        "representations": _words_of(run.spec.representation.key for run in row.runs),
+        "runs": " ".join(run.key for run in runs),
+        "representations": " ".join(networks),
         "data fingerprint": brought.data_fingerprint,
         "table of shots": spec.shots or "",
         "method's code": _code("method", spec.method, spec.code, registry),
         "representation's code": _code("representation", brought.name, brought.code, registry),
         "engine": spec.engine,
         "engine of the representation": brought.engine,
-        "made": _several(sorted(run.record.created[:10] for run in row.runs)),
+        "made": _several(sorted(run.record.created[:10] for run in runs)),
     }
 
 
-def _remarks(row: Row, records: Sequence[RunRecord]) -> Facts:
+def _remarks(left_out: Sequence[str], records: Records) -> Facts:
     return {
         "flags": flags_text(records).removeprefix("flags: "),
         "notes": notes_text(records).removeprefix("the method notes "),
-        "left out": " ".join(left_out_lines([row])),
+        "left out": " ".join(left_out),
     }
 
 
@@ -148,11 +149,6 @@ def _remarks(row: Row, records: Sequence[RunRecord]) -> Facts:
 def parameter_count(backbone: str) -> int:
     """Return the number of trainable parameters of a backbone."""
     return count_parameters(build_backbone(backbone, seed=0))
-
-
-def _recipe(recipe: Recipe) -> str:
-    values = recipe.model_dump(mode="json", exclude={"epochs", "checkpoint"})
-    return ", ".join(named_values(values))
 
 
 def _code(kind: str, name: str, digest: str, registry: Registry) -> str:
@@ -163,8 +159,9 @@ def _code(kind: str, name: str, digest: str, registry: Registry) -> str:
     return digest if same else f"{digest} (another version is installed now)"
 
 
-def _summed(runs: Sequence[StoredRun], of: Callable[..., float], first: int) -> list[float]:
-    return [sum(of(session) for session in run.record.sessions[first:]) for run in runs]
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Return different numbers in order, with spaces between."""
+    return " ".join(str(number) for number in sorted(set(numbers)))
 
 
 def _seconds(values: Sequence[float]) -> str:
@@ -185,11 +182,3 @@ def _environment_text(value: object) -> str:
 
 def _several(texts: Iterable[str]) -> str:
     return " / ".join(dict.fromkeys(text for text in texts if text))
-
-
-def _words(numbers: Iterable[int]) -> str:
-    return " ".join(str(number) for number in sorted(set(numbers)))
-
-
-def _words_of(texts: Iterable[str]) -> str:
-    return " ".join(dict.fromkeys(texts))

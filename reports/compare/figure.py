@@ -3,77 +3,81 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from ._claims_accuracy import FIGURES
-from ._comparison import Pair
-from ._figures import new_figure
-from ._paired import high, low
-from ._panels import PAGE_WIDTH
+import numpy as np
+import pandas as pd
+
+from fscil_bench.reporting.figures import new_figure
+from fscil_bench.reporting.panels import PAGE_WIDTH
+from fscil_bench.reporting.statistics import FEWEST_PAIRS
+
+from .pairs import FIGURES, HOLDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_DRAWN = 28
+"""Pairs that a page's figure has room for."""
 _NAME_CHARACTERS = 34
-_HOLDS = "holds after correction"
+_COLUMNS = ["figure", "first", "second", "mean", "low", "high", "n", "outcome"]
 
 
-def difference_lines(pairs: Sequence[Pair]) -> list[dict[str, str | int | float]]:
-    """Return one line for each point drawn, in percentage points."""
-    return [
-        {
-            "figure": figure,
-            "first": pair.first.label,
-            "second": pair.second.label,
-            "mean": test.interval.mean,
-            "low": low(test.interval),
-            "high": high(test.interval),
-            "n": test.interval.count,
-            "outcome": pair.outcome(figure),
-        }
-        for figure in FIGURES
-        for pair in pairs
-        if (test := pair.tests.get(figure)) is not None
-    ]
+def drawn_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return what is drawn of the lines of `compared_pairs`: all pairs if there is room for them.
+
+    Else those in which the row comes first that comes first in most, tested ones if there are any.
+    """
+    last = pairs[pairs["figure"] == next(iter(FIGURES))]
+    if len(last) <= MOST_DRAWN:
+        return pairs[_COLUMNS]
+    tested = last[last["n"] >= FEWEST_PAIRS]
+    last = last if tested.empty else tested
+    # Rows stand best first, so that this is the best row of most that share its terms.
+    ((best, _),) = Counter(last["first"]).most_common(1)
+    seconds = last.loc[last["first"] == best, "second"].head(MOST_DRAWN)
+    own = (pairs["first"] == best) & pairs["second"].isin(seconds)
+    return pairs[own][_COLUMNS]
 
 
-def difference_figure(pairs: Sequence[Pair]) -> Figure:
+def difference_figure(lines: pd.DataFrame) -> Figure:
     """Return the differences with 95 % intervals; filled where they hold after correction."""
-    names = [textwrap.fill(pair.name, _NAME_CHARACTERS) for pair in pairs]
-    lines = sum(name.count("\n") + 1 for name in names)
-    figure = new_figure(height=0.75 + 0.1 * len(pairs) + 0.12 * lines, width=PAGE_WIDTH)
+    names = list(dict.fromkeys(_names(lines)))
+    wrapped = [textwrap.fill(name, _NAME_CHARACTERS) for name in names]
+    height = 0.75 + 0.1 * len(names) + 0.12 * sum(name.count("\n") + 1 for name in wrapped)
+    figure = new_figure(height, PAGE_WIDTH)
     panels = figure.subplots(1, len(FIGURES), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, FIGURES, strict=True):
-        _draw(axes, pairs, name)
+        own = lines[lines["figure"] == name]
+        _draw(axes, own.assign(place=[names.index(each) for each in _names(own)]))
         axes.set_title(name[:1].upper() + name[1:], fontsize=8)
         axes.set_xlabel("Difference (points)")
-    panels[0].set_yticks(range(len(pairs)), names, parse_math=False)
-    panels[0].set_ylim(len(pairs) - 0.5, -0.5)
+    panels[0].set_yticks(range(len(names)), wrapped, parse_math=False)
+    panels[0].set_ylim(len(names) - 0.5, -0.5)
     return figure
 
 
-def _draw(axes: Axes, pairs: Sequence[Pair], figure: str) -> None:
+def _names(lines: pd.DataFrame) -> list[str]:
+    return [f"{a} − {b}" for a, b in zip(lines["first"], lines["second"], strict=True)]
+
+
+def _draw(axes: Axes, lines: pd.DataFrame) -> None:
     import seaborn
 
     blue, _, _, orange, *_ = seaborn.color_palette("colorblind")
     axes.axvline(0, color="0.35", linewidth=0.8)
     axes.grid(axis="x", color="0.9")
-    for place, pair in enumerate(pairs):
-        test = pair.tests.get(figure)
-        if test is None:
-            continue
-        holds = pair.outcome(figure) == _HOLDS
-        color = blue if holds else orange
-        # Without an interval the point alone is drawn.
-        width = 0.0 if test.interval.count < 2 else test.interval.half_width
+    holds = lines["outcome"] == HOLDS
+    for own, marker, color in ((lines[holds], "o", blue), (lines[~holds], "D", orange)):
         axes.errorbar(
-            test.interval.mean,
-            place,
-            xerr=width,
-            fmt="o" if holds else "D",
+            own["mean"],
+            own["place"],
+            # Without an interval the point alone is drawn.
+            xerr=np.nan_to_num(own["high"] - own["mean"]),
+            fmt=marker,
             color=color,
-            markerfacecolor=color if holds else "white",
+            markerfacecolor=color if marker == "o" else "white",
             capsize=2,
         )

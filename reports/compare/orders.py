@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
+import pandas as pd
+
 from fscil_bench.metrics import Interval
-from fscil_bench.plugins.registry import Registry
-from fscil_bench.running.commands import command_for, seeds_text
+from fscil_bench.report import Lack
+from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.labels import row_labels
+from fscil_bench.reporting.sentences import interval_text, signed
+from fscil_bench.reporting.statistics import DECIMALS, FEWEST_PAIRS, aggregate, paired
+from fscil_bench.running.commands import command_for
 from fscil_bench.spec import RunSpec
 
-from ._comparison import terms
-from ._labels import row_labels
-from ._paired import high, low, paired_interval
-from ._rows import Row
-from ._run_values import last_accuracy
+from .pairs import on_equal_terms
 
 ORDER = "class_order"
 OTHER_ORDERS = ("seed:1", "seed:2")
@@ -35,8 +37,11 @@ class Swap:
 
     @property
     def certain(self) -> bool:
-        """Whether both differences are told from 0 by their intervals."""
-        return all(low(each) > 0 or high(each) < 0 for each in (self.before, self.after))
+        """Whether both differences are told from 0: by their intervals, over pairs enough."""
+        return all(
+            each.count >= FEWEST_PAIRS and (each.low > 0 or each.high < 0)
+            for each in (self.before, self.after)
+        )
 
 
 @dataclass(frozen=True)
@@ -48,17 +53,41 @@ class OrderPair:
     tau: float
     swaps: tuple[Swap, ...]
 
+    def __str__(self) -> str:
+        one, two = self.orders
+        text = f"{one} and {two}: Kendall's tau {self.tau:.2f} over {self.rows} rows"
+        swaps = [
+            f"{swap.first} − {swap.second} is {_text(swap.before)} under {one} "
+            f"and {_text(swap.after)} under {two}"
+            for swap in self.swaps
+        ]
+        return f"{text}; changed places: {'; '.join(swaps)}." if swaps else f"{text}."
+
 
 @dataclass(frozen=True)
 class Rankings:
-    """Rows by label and class order, all else on equal terms."""
+    """Runs of rows by label and class order, all else on equal terms."""
 
-    rows: Mapping[str, Mapping[str, Row]]
+    rows: Mapping[str, Mapping[str, pd.DataFrame]]
 
     @property
     def orders(self) -> list[str]:
         """The class orders, in order of appearance."""
         return list(dict.fromkeys(order for own in self.rows.values() for order in own))
+
+    def frame(self) -> pd.DataFrame:
+        """Return last-session accuracy in %: a line a row, an interval a class order."""
+        lines = []
+        for label, own in self.rows.items():
+            runs = pd.concat([each.assign(order=order) for order, each in own.items()])
+            found = aggregate(runs, "order", ["last"])
+            cells = {
+                f"{order}_{part}": value
+                for part in ("mean", "half_width", "n")
+                for order, value in found[f"last_{part}"].items()
+            }
+            lines.append({"label": label, "runs": found["runs"].max(), **cells})
+        return pd.DataFrame(lines)
 
     def pairs(self) -> list[OrderPair]:
         """Return how each two class orders agree, where they share two rows or more."""
@@ -69,56 +98,75 @@ class Rankings:
                 found.append(self._agreement(one, two, both))
         return found
 
-    def _agreement(self, one: str, two: str, labels: Sequence[str]) -> OrderPair:
+    def _agreement(self, one: str, two: str, labels: list[str]) -> OrderPair:
         from scipy.stats import kendalltau
 
-        means = [[_mean(self.rows[label][order]) for label in labels] for order in (one, two)]
+        means = [
+            [round(self.rows[label][order]["last"].mean(), DECIMALS) for label in labels]
+            for order in (one, two)
+        ]
         swaps = []
         for a, b in combinations(labels, 2):
-            before, after = (_difference(self.rows[a][o], self.rows[b][o]) for o in (one, two))
+            before, after = (paired(self.rows[a][o], self.rows[b][o], "last") for o in (one, two))
             if before.mean * after.mean < 0:
                 swaps.append(Swap(a, b, before, after))
         tau = float(kendalltau(*means).statistic)
         return OrderPair((one, two), len(labels), tau, tuple(swaps))
 
 
-def rankings(rows: Sequence[Row], registry: Registry) -> list[Rankings]:
+def rankings(chosen: Chosen) -> list[Rankings]:
     """Return the rankings of rows that are stored for several class orders, one for each terms."""
-    settings: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        own = terms(row.spec)
-        key = tuple(value for name, value in own.items() if name not in _OF_ORDER)
-        settings.setdefault(key, []).append(row)
-    found = [_by_order(group, registry) for group in settings.values()]
+    found = [_by_order(group, chosen) for group in on_equal_terms(chosen, *_OF_ORDER)]
     return [each for each in found if len(each.orders) > 1]
 
 
-def order_commands(rows: Sequence[Row], registry: Registry) -> list[str]:
-    """Return the commands that make the rows' runs with other class orders."""
-    return [
-        _command(row, order, registry)
-        for order in OTHER_ORDERS
-        for row in rows
-        if order != row.spec.protocol.class_order
-    ]
+def agreement_lines(each: Rankings) -> list[str]:
+    """Say whether the order of the rows survives, then how each two class orders agree."""
+    pairs = each.pairs()
+    if not pairs:
+        return ["No two class orders have two rows in common."]
+    swapped = sum(bool(pair.swaps) for pair in pairs)
+    certain = sum(swap.certain for pair in pairs for swap in pair.swaps)
+    head = f"The order of the rows is the same in all {len(each.orders)} class orders."
+    if swapped:
+        head = (
+            f"The order of the rows changes in {swapped} of {len(pairs)} pairs of class orders; "
+            f"{certain} of the changes are told from chance in both orders."
+        )
+    return [head, *map(str, pairs)]
 
 
-def _command(row: Row, order: str, registry: Registry) -> str:
-    spec = row.spec
-    other = spec.model_copy(update={"protocol": spec.protocol.model_copy(update={ORDER: order})})
-    one_seed, all_seeds = f"--seeds {spec.seed} ", seeds_text([seed for _, seed in row.axes])
-    return command_for(other, registry).replace(one_seed, f"--seeds {all_seeds} ", 1)
+def order_lacks(chosen: Chosen) -> list[Lack]:
+    """Return the rows' runs with other class orders, as what is lacking."""
+    registry = chosen.results.registry
+    lacks = []
+    for order in OTHER_ORDERS:
+        for label in chosen.labels:
+            spec = chosen.spec(label)
+            if order != spec.protocol.class_order:
+                protocol = spec.protocol.model_copy(update={ORDER: order})
+                other = spec.model_copy(update={"protocol": protocol})
+                seeds = [seed for _, seed in chosen.axes(label)]
+                command = command_for(other, registry, seeds)
+                lacks.append(Lack(f"{label}, class order {order}", command))
+    return lacks
 
 
-def _by_order(rows: Sequence[Row], registry: Registry) -> Rankings:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(_any_order(row.spec).row, []).append(row)
-    labels = row_labels([_any_order(own[0].spec) for own in groups.values()], registry)
+def _text(interval: Interval) -> str:
+    return interval_text(interval) if interval.count > 1 else signed(interval.mean)
+
+
+def _by_order(labels: list[str], chosen: Chosen) -> Rankings:
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault(_any_order(chosen.spec(label)).row, []).append(label)
+    specs = [_any_order(chosen.spec(own[0])) for own in groups.values()]
     return Rankings(
         {
-            label: {row.spec.protocol.class_order: row for row in own}
-            for label, own in zip(labels, groups.values(), strict=True)
+            name: {chosen.spec(label).protocol.class_order: chosen.of(label) for label in own}
+            for name, own in zip(
+                row_labels(specs, chosen.results.registry), groups.values(), strict=True
+            )
         }
     )
 
@@ -129,15 +177,3 @@ def _any_order(spec: RunSpec) -> RunSpec:
     brought = spec.representation.model_copy(update={**unordered, "data_fingerprint": ""})
     protocol = spec.protocol.model_copy(update=unordered)
     return spec.model_copy(update={"representation": brought, "protocol": protocol})
-
-
-def _mean(row: Row) -> float:
-    return round(row.interval(last_accuracy).mean, 9)
-
-
-def _difference(one: Row, two: Row) -> Interval:
-    sides = [
-        {(run.spec.representation.seed, run.spec.seed): last_accuracy(run) for run in row.runs}
-        for row in (one, two)
-    ]
-    return paired_interval(sides[0], sides[1])

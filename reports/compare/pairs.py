@@ -3,53 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from itertools import combinations
-from typing import Literal
+from typing import Any
 
+import pandas as pd
+
+from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.statistics import (
+    FEWEST_PAIRS,
+    LEVEL,
+    PAIRING,
+    PairedTest,
+    holm,
+    paired_test,
+    pairs_needed,
+    smallest_p,
+)
 from fscil_bench.spec import RunSpec
-from fscil_bench.store.runs import StoredRun
 
-from ._claims_accuracy import FIGURES
-from ._paired import high, low
-from ._rows import Row
-from ._significance import LEVEL, PairedTest, holm, paired_test, smallest_p
-
-Outcome = Literal[
-    "holds after correction",
-    "only without correction",
-    "cannot be told apart",
-    "too few pairs",
-    "equal in every pair",
-]
-FEWEST = next(n for n in range(1, 99) if smallest_p(n) < LEVEL)
-"""Pairs below which Wilcoxon's test passes the level whatever they are."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two rows that share seeds; `tests` holds what each figure says, in percentage points."""
-
-    first: Row
-    second: Row
-    tests: Mapping[str, PairedTest]
-
-    @property
-    def name(self) -> str:
-        """Both labels."""
-        return f"{self.first.label} − {self.second.label}"
-
-    def outcome(self, figure: str) -> Outcome:
-        """Return what can be said by the rule: Holm's p below the level."""
-        test = self.tests[figure]
-        if test.zeros == len(test.differences):
-            return "equal in every pair"
-        if len(test.differences) < FEWEST:
-            return "too few pairs"
-        if test.adjusted < LEVEL:
-            return "holds after correction"
-        return "only without correction" if test.p < LEVEL else "cannot be told apart"
+FIGURES: Mapping[str, str] = {
+    "last session": "last",
+    "average over sessions": "average",
+    "harmonic mean": "last_harmonic",
+}
+"""What rows are compared by: the words for it and the measure."""
+HOLDS = "holds after correction"
+OPEN = "cannot be told apart"
+UNCORRECTED = "only without correction"
+TOO_FEW = "too few pairs"
+EQUAL = "equal in every pair"
 
 
 def terms(spec: RunSpec) -> dict[str, str]:
@@ -68,104 +51,115 @@ def terms(spec: RunSpec) -> dict[str, str]:
     }
 
 
-def on_equal_terms(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows in groups whose terms are alike, in order of appearance."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(terms(row.spec).values()), []).append(row)
+def on_equal_terms(chosen: Chosen, *apart: str) -> list[list[str]]:
+    """Return the labels of rows whose terms are alike but for some, in order of appearance."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for label in chosen.labels:
+        own = terms(chosen.spec(label))
+        key = tuple(value for name, value in own.items() if name not in apart)
+        groups.setdefault(key, []).append(label)
     return list(groups.values())
 
 
-def compared_pairs(groups: Sequence[Sequence[Row]]) -> list[Pair]:
-    """Return every two rows of a group that share seeds, corrected over all that can be tested.
+def compared_pairs(chosen: Chosen) -> pd.DataFrame:
+    """Return one line for each figure and pair of rows on equal terms that share seeds.
 
-    Each figure is a family of its own. Too few pairs can show nothing, whatever they are, and take
-    no part in the correction.
+    Differences are first minus second, in percentage points, paired by seed and
+    representation_seed. Holm's correction is over all pairs of a figure that can be tested: too
+    few can show nothing, whatever they are, and take no part.
     """
-    pairs = [
-        Pair(one, two, tests)
-        for group in groups
-        for one, two in combinations(group, 2)
-        if (tests := _tests(one, two))
+    lines = [
+        {"figure": figure, "first": first, "second": second} | _numbers(test)
+        for figure, measure in FIGURES.items()
+        for group in on_equal_terms(chosen)
+        for first, second in combinations(group, 2)
+        if (test := _test(chosen, first, second, measure))
     ]
-    corrected = [dict(pair.tests) for pair in pairs]
-    for figure in FIGURES:
-        tested = [index for index, pair in enumerate(pairs) if is_tested(pair, figure)]
-        adjusted = holm([pairs[index].tests[figure].p for index in tested])
-        for index, p in zip(tested, adjusted, strict=True):
-            corrected[index][figure] = replace(pairs[index].tests[figure], adjusted=p)
-    return [replace(pair, tests=tests) for pair, tests in zip(pairs, corrected, strict=True)]
+    pairs = pd.DataFrame(lines)
+    if pairs.empty:
+        return pairs
+    for _, tested in pairs[pairs["n"] >= FEWEST_PAIRS].groupby("figure"):
+        pairs.loc[tested.index, "p_holm"] = holm(tested["p"].tolist())
+    return pairs.assign(outcome=[_outcome(pair) for pair in pairs.itertuples()])
 
 
-def is_tested(pair: Pair, figure: str) -> bool:
-    """Whether a pair of rows has the figure and pairs enough to show anything."""
-    test = pair.tests.get(figure)
-    return test is not None and len(test.differences) >= FEWEST
+def sentences(pairs: pd.DataFrame) -> list[str]:
+    """Return a sentence for each pair of one figure, and one where no difference could hold."""
+    tested = pairs[pairs["n"] >= FEWEST_PAIRS]
+    lines = [_sentence(pair, len(tested)) for pair in pairs.itertuples()]
+    needed = pairs_needed(len(tested))
+    if len(tested) and tested["n"].max() < needed:
+        lines.append(
+            f"With {len(tested)} comparisons and at most {tested['n'].max()} pairs each none can "
+            f"hold after correction: that takes {needed} pairs, or fewer rows (--set rows=...)."
+        )
+    return lines
 
 
-def sentence(pair: Pair, figure: str, comparisons: int) -> str:
+def _test(chosen: Chosen, first: str, second: str, measure: str) -> PairedTest | None:
+    sides = [chosen.of(label).set_index(list(PAIRING))[measure] for label in (first, second)]
+    one, two = sides[0].align(sides[1], join="inner")
+    # A protocol without new classes has no harmonic mean.
+    if one.empty or one.isna().any() or two.isna().any():
+        return None
+    return paired_test(one.sort_index().tolist(), two.sort_index().tolist())
+
+
+def _numbers(test: PairedTest) -> dict[str, float]:
+    return {
+        "n": len(test.differences),
+        "mean": test.interval.mean,
+        "low": test.interval.low,
+        "high": test.interval.high,
+        "bootstrap_low": test.low,
+        "bootstrap_high": test.high,
+        "equal_pairs": test.zeros,
+        "p": test.p,
+        "p_holm": math.nan,
+    }
+
+
+def _outcome(pair: Any) -> str:
+    if pair.equal_pairs == pair.n:
+        return EQUAL
+    if pair.n < FEWEST_PAIRS:
+        return TOO_FEW
+    if pair.p_holm < LEVEL:
+        return HOLDS
+    return UNCORRECTED if pair.p < LEVEL else OPEN
+
+
+def _sentence(pair: Any, comparisons: int) -> str:
     """Say in plain words what is known of a pair; `comparisons` are those corrected over."""
-    test, outcome = pair.tests[figure], pair.outcome(figure)
-    count = len(test.differences)
-    if outcome == "equal in every pair":
-        return f"{pair.first.label} and {pair.second.label} are equal in all {_pairs(count)}."
-    mean = test.interval.mean
-    side = "above" if mean > 0 else "below" if mean < 0 else "on average exactly beside"
-    apart = f"{abs(mean):.2f} points {side}" if mean else side
-    text = f"{pair.first.label} is {apart} {pair.second.label}"
-    text += f" ({_interval_words(test)}{_pairs(count)}"
-    text += f", {test.zeros} of them equal)" if test.zeros else ")"
-    return f"{text}: {_conclusion(outcome, test, comparisons)}."
+    if pair.outcome == EQUAL:
+        return f"{pair.first} and {pair.second} are equal in all {_pairs(pair.n)}."
+    side = "above" if pair.mean > 0 else "below" if pair.mean < 0 else "on average exactly beside"
+    apart = f"{abs(pair.mean):.2f} points {side}" if pair.mean else side
+    bounds = f"{pair.low:z.2f} to {pair.high:z.2f}".replace("-", "−")
+    interval = "" if math.isnan(pair.low) else f"95 % interval {bounds} over "
+    equal = f", {pair.equal_pairs} of them equal" if pair.equal_pairs else ""
+    measured = f"{interval}{_pairs(pair.n)}{equal}"
+    conclusion = _conclusion(pair, comparisons)
+    return f"{pair.first} is {apart} {pair.second} ({measured}): {conclusion}."
 
 
-def _conclusion(outcome: Outcome, test: PairedTest, comparisons: int) -> str:
-    ps = f"Wilcoxon p = {p_text(test.p)}"
-    if comparisons > 1:
-        ps += f", {p_text(test.adjusted)} after Holm's correction over {comparisons} pairs"
-    if outcome == "too few pairs":
-        least = p_text(smallest_p(len(test.differences)))
-        return f"too few pairs, of which Wilcoxon's p is at least {least} whatever they are"
-    if outcome == "holds after correction":
-        return f"this holds{' after correction' if comparisons > 1 else ''} ({ps})"
-    if outcome == "only without correction":
-        return f"this does not hold after correction ({ps}), so that they cannot be told apart"
-    return f"they cannot be told apart ({ps})"
+def _conclusion(pair: Any, comparisons: int) -> str:
+    corrected = comparisons > 1
+    ps = f"Wilcoxon p = {_p_text(pair.p)}"
+    if corrected:
+        ps += f", {_p_text(pair.p_holm)} after Holm's correction over {comparisons} pairs"
+    return {
+        TOO_FEW: "too few pairs, of which Wilcoxon's p is at least "
+        f"{_p_text(smallest_p(pair.n))} whatever they are",
+        HOLDS: f"this holds{' after correction' if corrected else ''} ({ps})",
+        UNCORRECTED: f"this does not hold after correction ({ps}), so that they {OPEN}",
+        OPEN: f"they {OPEN} ({ps})",
+    }[pair.outcome]
 
 
-def p_text(p: float) -> str:
-    """Return a p with two significant digits."""
+def _p_text(p: float) -> str:
     return "<0.0001" if p < 1e-4 else f"{p:.2g}"
-
-
-def _interval_words(test: PairedTest) -> str:
-    if math.isnan(test.interval.half_width):
-        return ""
-    bounds = f"{low(test.interval):z.2f} to {high(test.interval):z.2f}".replace("-", "−")
-    return f"95 % interval {bounds} over "
 
 
 def _pairs(count: int) -> str:
     return f"{count} pair" if count == 1 else f"{count} pairs"
-
-
-def _tests(one: Row, two: Row) -> dict[str, PairedTest]:
-    runs = [{_axes(run): run for run in row.runs} for row in (one, two)]
-    shared = sorted(runs[0].keys() & runs[1].keys())
-    if not shared:
-        return {}
-    sides = [[own[key] for key in shared] for own in runs]
-    found = {name: [_values(side, value) for side in sides] for name, value in FIGURES.items()}
-    return {
-        name: paired_test(first, second)
-        for name, (first, second) in found.items()
-        # A protocol without new classes has no harmonic mean.
-        if not any(map(math.isnan, [*first, *second]))
-    }
-
-
-def _values(runs: Sequence[StoredRun], value: Callable[[StoredRun], float]) -> list[float]:
-    return [value(run) for run in runs]
-
-
-def _axes(run: StoredRun) -> tuple[int, int]:
-    return run.spec.representation.seed, run.spec.seed

@@ -2,28 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
+import pandas as pd
 from pydantic import Field
 
-from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.store.runs import write_text
+from fscil_bench.report import Column, Document, Figure, Notes, Part, Report, Section, Table
+from fscil_bench.reporting.choice import Chosen, meant_rows
+from fscil_bench.reporting.facts import note_lines
+from fscil_bench.reporting.lacks import lacking_runs
+from fscil_bench.reporting.tables import ROW_COLUMNS
 
-from ._confusion_figures import block_figure, block_lines, rate_figure, rate_lines
-from ._confusion_text import Findings, csv_files, latex, markdown
-from ._confusions import confused_pairs
-from ._facts import note_lines
-from ._figures import figure_style, save_figure
-from ._missing import lacking_runs
-from ._one_protocol import meant_rows
-from ._rows import Row
-from ._selected import files_folder
+from .figures import block_figure, block_lines, rate_figure
+from .tables import (
+    by_session,
+    drawn_rates,
+    last_rates,
+    matrices_of,
+    mean_blocks,
+    pairs_frame,
+    session_frame,
+)
 
 MOST_DRAWN = 6
 """Rows that a page's figures have room for."""
+_BASE, _NEW = "Base images (%)", "New images (%)"
+RATE_COLUMNS = (
+    Column("base_right", "Base right", _BASE, best="highest"),
+    Column("base_to_base", "Base->base", _BASE, best="lowest"),
+    Column("base_to_new", "Base->new", _BASE, best="lowest"),
+    Column("new_right", "New right", _NEW, best="highest"),
+    Column("new_to_new", "New->new", _NEW, best="lowest"),
+    Column("new_to_base", "New->base", _NEW, best="lowest"),
+)
+PAIR_COLUMNS = [
+    ROW_COLUMNS[0],
+    Column("class_in_words", "Class", kind="text"),
+    Column("taken_for_in_words", "Taken for", kind="text"),
+    Column("images", "Images a run"),
+    Column("percent", "% of its images"),
+]
+RATES_TITLE = "Errors after the last session"
+RATES_NOTE = (
+    "Test images after the last session. Base->base: images of base classes taken for another base "
+    "class; base->new: for a class of a later session; new likewise. With those that are right "
+    "they add up to 100."
+)
+FORGETTING_NOTE = (
+    "Forgetting of session j: f_j = max over j <= l < T of a_(l,j), minus a_(T,j), with a_(l,j) "
+    "the accuracy after session l on the test images of session j's classes, over the joint label "
+    "space, and T the last session (Chaudhry et al., Riemannian Walk for Incremental Learning, "
+    "ECCV 2018, eq. 3); in points, negative where accuracy rose. Mean: over all sessions before "
+    "the last, each counting once, as they average it."
+)
+PLASTICITY_NOTE = (
+    "Plasticity of session j: a_(j,j), the accuracy on its classes right after they were learnt, "
+    "in %. Mean: over the sessions after the base session."
+)
+INTERVALS = (
+    "Each figure is computed run by run; ± is the half-width of the 95 % Student-t interval of the "
+    "mean over a row's n runs."
+)
+BLOCKS = (
+    "of which session classes of the same rows are taken for those of which after the last "
+    "session, in % of the images of the true session (colours by square root)."
+)
+
+
+@dataclass(frozen=True)
+class BySession:
+    """A table with a column for each session from `first` on, and perhaps the mean of some.
+
+    `figure` is the column of the session frame; `mean_from` the first session of the mean.
+    """
+
+    name: str
+    title: str
+    figure: str
+    best: Literal["highest", "lowest"] = "lowest"
+    first: int = 1
+    mean_from: int | None = None
+    note: str = ""
+
+    def section(self, sessions: pd.DataFrame) -> Section:
+        """Return the table under its title."""
+        shown = sessions[sessions["session"] >= self.first]
+        found = by_session(shown, self.figure, self.mean_from)
+        keys = [key.removesuffix("_mean") for key in found.columns if key.endswith("_mean")]
+        columns = [
+            Column(key, "Mean", best=self.best)
+            if key == "mean"
+            else Column(key, key.removeprefix("session_"), "Session", best=self.best)
+            for key in keys
+        ]
+        table = Table(self.name, found, [*ROW_COLUMNS, *columns])
+        return Section(self.title, [table, self.note] if self.note else [table])
+
+
+TABLES = (
+    BySession(
+        "base-to-new", "Base images taken for new classes, session by session (%)", "base_to_new"
+    ),
+    BySession(
+        "new-to-base", "New images taken for base classes, session by session (%)", "new_to_base"
+    ),
+    BySession(
+        "forgetting",
+        "Forgetting, by session",
+        "forgetting",
+        first=0,
+        mean_from=0,
+        note=FORGETTING_NOTE,
+    ),
+    BySession(
+        "plasticity", "Plasticity, by session", "plasticity", "highest", 0, 1, PLASTICITY_NOTE
+    ),
+)
 
 
 class Confusion(Report):
@@ -44,35 +139,61 @@ class Confusion(Report):
         rows: str = ""
         all: bool = False
 
-    params: Params
-
-    def build(self, given: ReportInput) -> ReportOutput:
-        """Write confusion.md / .csv / .tex, further tables as CSV, and rates and blocks as figures.
+    def build(self, frame: pd.DataFrame, params: Any) -> Document:
+        """Return error rates, forgetting, plasticity and pairs of classes, and two figures.
 
         Raises:
             FscilError: nothing stored fits; the message gives a command that would make a run.
         """
-        rows, left_out, problems = meant_rows(self.name, given, self.params.rows, self.params.all)
-        pairs = {row.label: confused_pairs(row, self.params.pairs) for row in rows}
-        lacks = lacking_runs(rows, given.selection, given.registry)
-        notes = note_lines(rows, given.registry) + left_out + problems
-        drawn = rows[:MOST_DRAWN]
-        found = Findings(rows, pairs, len(drawn), lacks, notes)
-        folder = files_folder(given, self.params)
-        contents = {f"{self.name}.md": markdown(found), f"{self.name}.tex": latex(found)}
-        contents |= {f"{stem}.csv": text for stem, text in csv_files(found).items()}
-        files = tuple(folder / name for name in contents)
-        for path, content in zip(files, contents.values(), strict=True):
-            write_text(path, content)
-        missing = tuple(dict.fromkeys(lack.command for lack in lacks))
-        text = contents[f"{self.name}.md"]
-        return ReportOutput(text, (*files, *_draw(drawn, folder)), missing, tuple(problems))
-
-
-def _draw(rows: Sequence[Row], folder: Path) -> tuple[Path, ...]:
-    rates, blocks = rate_lines(rows), block_lines(rows)
-    with figure_style():
-        return (
-            *save_figure(rate_figure(rates), folder, "rates", rates),
-            *save_figure(block_figure(rows), folder, "blocks", blocks),
+        del frame
+        chosen = meant_rows(self.results, self.name, params.rows, params.all)
+        matrices = matrices_of(chosen)
+        sessions = session_frame(chosen, matrices)
+        pairs = pairs_frame(chosen, matrices, params.pairs)
+        drawn = chosen.labels[:MOST_DRAWN]
+        rates = drawn_rates(sessions[sessions["label"].isin(drawn)])
+        blocks = {label: mean_blocks(chosen, label, matrices) for label in drawn}
+        protocol = chosen.spec(chosen.labels[0]).protocol
+        return Document(
+            title=f"Confusion on {protocol.title} ({protocol.name})",
+            parts=[
+                Section(RATES_TITLE, [_rates_table(sessions), RATES_NOTE]),
+                *(each.section(sessions) for each in TABLES if sessions["session"].max()),
+                Section("Classes most confused after the last session", [_pairs_part(pairs)]),
+                INTERVALS,
+                Figure("rates", lambda: rate_figure(rates), rates, _drawn(chosen)),
+                Figure(
+                    "blocks",
+                    lambda: block_figure(blocks),
+                    block_lines(blocks, chosen.frame["label"].value_counts()),
+                    BLOCKS,
+                ),
+                Notes(note_lines(chosen), heading="Terms"),
+            ],
+            lacks=lacking_runs(chosen),
+            warnings=chosen.problems,
         )
+
+
+def _rates_table(sessions: pd.DataFrame) -> Table:
+    return Table("confusion", last_rates(sessions), [*ROW_COLUMNS, *RATE_COLUMNS])
+
+
+def _pairs_part(pairs: pd.DataFrame) -> Part:
+    if pairs.empty:
+        return "No image was taken for another class."
+    words = {
+        f"{side}_in_words": [
+            f"{name} ({f'session {session}' if session else 'base'})"
+            for name, session in zip(pairs[side], pairs[f"{side}_session"], strict=True)
+        ]
+        for side in ("class", "taken_for")
+    }
+    return Table("pairs", pairs.assign(**words), PAIR_COLUMNS)
+
+
+def _drawn(chosen: Chosen) -> str:
+    which = "all rows"
+    if len(chosen.labels) > MOST_DRAWN:
+        which = f"the {MOST_DRAWN} rows with the best last session (choose others: --set rows=...)"
+    return f"errors of {which} session by session, base images left and new ones right."

@@ -1,101 +1,160 @@
-"""The tables of confusion, row by row: error rates, forgetting, plasticity."""
+"""Error rates, forgetting and plasticity of rows of runs, as frames."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
-from fscil_bench.metrics import Interval
-from fscil_bench.store.runs import StoredRun
+import numpy as np
+import pandas as pd
 
-from ._confusions import error_rates, forgetting, percent, plasticity
-from ._rows import Row
-from ._tables import Column, TableRow
+from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.statistics import aggregate
 
-Table = tuple[list[Column], list[TableRow]]
-
-_BASE, _NEW = "Base images (%)", "New images (%)"
-RATE_COLUMNS = (
-    Column("base_right", "Base right", _BASE),
-    Column("base_to_base", "Base->base", _BASE, "lowest"),
-    Column("base_to_new", "Base->new", _BASE, "lowest"),
-    Column("new_right", "New right", _NEW),
-    Column("new_to_new", "New->new", _NEW, "lowest"),
-    Column("new_to_base", "New->base", _NEW, "lowest"),
+from .counts import (
+    RATES,
+    classes_seen,
+    confused_pairs,
+    confusion_matrices,
+    error_rates,
+    forgetting,
+    session_accuracy,
+    session_blocks,
 )
 
-
-def rate_table(rows: Sequence[Row]) -> Table:
-    """Return the error rates after the last session."""
-    cells = []
-    for row in rows:
-        last = len(row.runs[0].record.sessions) - 1
-        cells.append({c.key: _rate(row, last, c.key) for c in RATE_COLUMNS})
-    return list(RATE_COLUMNS), _labelled(rows, cells)
+Matrices = Mapping[str, Sequence[np.ndarray]]
+"""Confusion matrices after each session, by the key of the run."""
 
 
-def forgetting_table(rows: Sequence[Row]) -> Table:
-    """Return what is forgotten of each session's classes, and the mean."""
-    return _by_session(rows, forgetting, _count(rows) - 1, 0, "lowest")
+def matrices_of(chosen: Chosen) -> dict[str, list[np.ndarray]]:
+    """Return the confusion matrices of all chosen runs."""
+    runs = (run for label in chosen.labels for run in chosen.runs(label))
+    return {run.key: confusion_matrices(run) for run in runs}
 
 
-def plasticity_table(rows: Sequence[Row]) -> Table:
-    """Return the accuracy on each session's classes when they were new, and the mean."""
-    if _count(rows) < 2:
-        return [], []
-    return _by_session(rows, plasticity, _count(rows), 1, "highest")
+def session_frame(chosen: Chosen, matrices: Matrices) -> pd.DataFrame:
+    """Return one line for each run and session, in %.
+
+    `RATES` are of all test images after the session; `forgetting` and `plasticity` of those of
+    the classes that it brought.
+    """
+    lines = []
+    rows = ((label, run) for label in chosen.labels for run in chosen.runs(label))
+    for label, run in rows:
+        own, seen = matrices[run.key], classes_seen(run)
+        for session, matrix in enumerate(own):
+            since = session_accuracy(own, seen, session)
+            found = error_rates(matrix, seen[0])
+            found |= {"forgetting": forgetting(since), "plasticity": since[0]}
+            percent = {name: 100 * value for name, value in found.items()}
+            place = {"label": label, "key": run.key, "session": session}
+            lines.append({**place, "classes_seen": seen[session], **percent})
+    return pd.DataFrame(lines)
 
 
-def session_rates(rows: Sequence[Row], name: str) -> Table:
-    """Return one of `RATES` after each session but the first."""
-    sessions = range(1, _count(rows))
-    columns = [Column(f"session_{t}", str(t), "Session", "lowest") for t in sessions]
-    cells = []
-    for row in rows:
-        own = range(1, len(row.runs[0].record.sessions))
-        cells.append({f"session_{t}": _rate(row, t, name) for t in own})
-    return columns, _labelled(rows, cells)
+def last_rates(sessions: pd.DataFrame) -> pd.DataFrame:
+    """Return the error rates after each run's last session, averaged over a row's runs."""
+    return aggregate(sessions.groupby("key", sort=False).tail(1), "label", RATES)
 
 
-def _rate(row: Row, session: int, name: str) -> Interval:
-    return percent(row, lambda run: error_rates(run, session)[name])
+def drawn_rates(sessions: pd.DataFrame) -> pd.DataFrame:
+    """Return the error rates of each row and session, as they are drawn."""
+    found = aggregate(sessions, ["label", "session", "classes_seen"], RATES)
+    found = found.drop(columns=[f"{name}_n" for name in RATES]).rename(columns={"runs": "n"})
+    return found.reset_index()
 
 
-def _by_session(
-    rows: Sequence[Row],
-    value: Callable[[StoredRun, int], float],
-    count: int,
-    first: int,
-    best: str,
-) -> Table:
-    """Return the table of a figure that each session has; its mean is over those from `first`."""
-    columns = [Column(f"session_{j}", str(j), "Session", best) for j in range(count)]  # type: ignore[arg-type]
-    columns += [Column("mean", "Mean", "", best)] if count else []  # type: ignore[arg-type]
-    cells = []
-    for row in rows:
-        own = {j: percent(row, lambda run, j=j: value(run, j)) for j in range(_sessions(row))}  # type: ignore[misc]
-        known = [j for j, interval in own.items() if not math.isnan(interval.mean)]
-        found = {f"session_{j}": own[j] for j in known}
-        late = [j for j in known if j >= first]
-        if late:
-            found["mean"] = percent(row, lambda run, late=late: _mean(run, value, late))  # type: ignore[misc]
-        cells.append(found)
-    return columns, _labelled(rows, cells)
+def by_session(sessions: pd.DataFrame, figure: str, mean_from: int | None = None) -> pd.DataFrame:
+    """Return a figure with a column for each session, averaged over a row's runs.
+
+    With `mean_from` the last column is the mean over the sessions from that one on, run by run.
+    """
+    runs = sessions.groupby(["label", "key"], sort=False)
+    wide = pd.DataFrame({run: own.set_index("session")[figure] for run, own in runs}).T
+    wide = wide.dropna(axis="columns", how="all")
+    names = {session: f"session_{session}" for session in wide.columns}
+    if mean_from is not None and names:
+        names["mean"] = "mean"
+        wide["mean"] = wide[[s for s in names if s != "mean" and s >= mean_from]].mean(axis=1)
+    labelled = wide.rename(columns=names).assign(label=wide.index.get_level_values(0))
+    return aggregate(labelled, "label", names.values())
 
 
-def _mean(
-    run: StoredRun, value: Callable[[StoredRun, int], float], sessions: Sequence[int]
-) -> float:
-    return sum(value(run, j) for j in sessions) / len(sessions)
+def mean_blocks(chosen: Chosen, label: str, matrices: Matrices) -> np.ndarray:
+    """Return a row's `session_blocks` after the last session in %, averaged over its runs."""
+    each = [session_blocks(matrices[r.key][-1], classes_seen(r)) for r in chosen.runs(label)]
+    mean: np.ndarray = 100 * np.mean(each, axis=0)
+    return mean
 
 
-def _labelled(rows: Sequence[Row], cells: Sequence[dict[str, Interval]]) -> list[TableRow]:
-    return [TableRow(row.label, len(row.runs), own) for row, own in zip(rows, cells, strict=True)]
+def pairs_frame(chosen: Chosen, matrices: Matrices, count: int) -> pd.DataFrame:
+    """Return the most confused classes of each row after the last session, one line a pair."""
+    lines = []
+    for label in chosen.labels:
+        run, *_ = runs = chosen.runs(label)
+        names, seen = run.record.class_names, classes_seen(run)
+        for pair in confused_pairs([matrices[each.key][-1] for each in runs], count):
+            own, other = (int(np.searchsorted(seen, c, "right")) for c in pair.classes)
+            lines.append({**place, "classes_seen": seen[session], **percent})
+    return pd.DataFrame(lines)
 
 
-def _count(rows: Sequence[Row]) -> int:
-    return max(map(_sessions, rows))
+def last_rates(sessions: pd.DataFrame) -> pd.DataFrame:
+    """Return the error rates after each run's last session, averaged over a row's runs."""
+    return aggregate(sessions.groupby("key", sort=False).tail(1), "label", RATES)
 
 
-def _sessions(row: Row) -> int:
-    return len(row.runs[0].record.sessions)
+def drawn_rates(sessions: pd.DataFrame) -> pd.DataFrame:
+    """Return the error rates of each row and session, as they are drawn."""
+    found = aggregate(sessions, ["label", "session", "classes_seen"], RATES)
+    found = found.drop(columns=[f"{name}_n" for name in RATES]).rename(columns={"runs": "n"})
+    return found.reset_index()
+
+
+def by_session(sessions: pd.DataFrame, figure: str, mean_from: int | None = None) -> pd.DataFrame:
+    """Return a figure with a column for each session, averaged over a row's runs.
+
+    With `mean_from` the last column is the mean over the sessions from that one on, run by run.
+    """
+    wide = sessions.pivot_table(figure, ["label", "key"], "session", sort=False)
+    names = [f"session_{session}" for session in wide.columns]
+    wide.columns = pd.Index(names)
+    if mean_from is not None and names:
+        wide["mean"] = wide[names[mean_from:]].mean(axis="columns")
+        names.append("mean")
+    return aggregate(wide.reset_index(), "label", names)
+
+
+def mean_blocks(chosen: Chosen, label: str, matrices: Matrices) -> np.ndarray:
+    """Return a row's `session_blocks` after the last session in %, averaged over its runs."""
+    each = [session_blocks(matrices[r.key][-1], classes_seen(r)) for r in chosen.runs(label)]
+    mean: np.ndarray = 100 * np.mean(each, axis=0)
+    return mean
+
+
+def pairs_frame(chosen: Chosen, matrices: Matrices, count: int) -> pd.DataFrame:
+    """Return the most confused classes of each row after the last session, one line a pair."""
+    lines = []
+    for label in chosen.labels:
+        run, *_ = runs = chosen.runs(label)
+        names, seen = run.record.class_names, classes_seen(run)
+        for pair in confused_pairs([matrices[each.key][-1] for each in runs], count):
+            true, taken = (
+                int(np.searchsorted(seen, c, "right")) for c in (pair.true, pair.predicted)
+            )
+            lines.append(
+                {
+                    "label": label,
+                    "class": names[pair.true],
+                    "class_id": pair.true,
+                    "class_session": own,
+                    "taken_for": names[pair.predicted],
+                    "taken_for_id": pair.predicted,
+                    "taken_for_session": other,
+                    "images_mean": pair.images.mean,
+                    "images_half_width": pair.images.half_width,
+                    "percent_mean": pair.share.mean,
+                    "percent_half_width": pair.share.half_width,
+                    "n": pair.images.count,
+                }
+            )
+    return pd.DataFrame(lines)

@@ -11,12 +11,9 @@ from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import UsageError, nearest
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.request import Selection
+from fscil_bench.reporting.labels import row_labels
+from fscil_bench.reporting.statistics import paired_interval
 from fscil_bench.spec import RunSpec, digest_of
-
-from ._labels import row_labels
-from ._paired import paired_interval
-from ._rows import asked_for
 
 
 class Setting(NamedTuple):
@@ -25,6 +22,16 @@ class Setting(NamedTuple):
     way: int
     shot: int
 
+    @property
+    def key(self) -> str:
+        """Names the column in CSV."""
+        return f"way{self.way}_shot{self.shot}"
+
+    @property
+    def title(self) -> str:
+        """The setting as the field names it."""
+        return f"{self.way}-way {self.shot}-shot"
+
 
 @dataclass(frozen=True)
 class EpisodeRow:
@@ -32,28 +39,28 @@ class EpisodeRow:
 
     Attributes:
         label: the row's name, unique among the rows it was grouped with.
-        stored: of one code version; for each setting one for each seed, in that order.
+        stored: of one code version, one for each setting and seed, in that order.
         older: how many were left out because earlier code made them.
     """
 
     label: str
-    stored: Mapping[Setting, tuple[StoredEpisodes, ...]]
+    stored: tuple[StoredEpisodes, ...]
     older: int = 0
-
-    @property
-    def members(self) -> list[StoredEpisodes]:
-        """All that the row shows."""
-        return [each for own in self.stored.values() for each in own]
 
     @property
     def spec(self) -> RunSpec:
         """The run up to the base session; those of the others differ from it in the seed alone."""
-        return self.members[0].spec.run
+        return self.stored[0].spec.run
 
     @property
     def queries(self) -> int:
         """Queries of each class."""
-        return self.members[0].spec.design.queries
+        return self.stored[0].spec.design.queries
+
+    @property
+    def seeds(self) -> list[int]:
+        """Those that drew the episodes."""
+        return sorted({each.spec.run.seed for each in self.stored})
 
     @property
     def draws(self) -> str:
@@ -65,14 +72,12 @@ class EpisodeRow:
     @cached_property
     def accuracies(self) -> dict[Setting, dict[tuple[int, int], float]]:
         """Accuracy in percent by setting, then by (seed, number of the episode)."""
-        return {
-            setting: {
-                (each.spec.run.seed, number): 100 * float(value)
-                for each in own
-                for number, value in enumerate(each.accuracies)
-            }
-            for setting, own in self.stored.items()
-        }
+        found: dict[Setting, dict[tuple[int, int], float]] = {}
+        for each in self.stored:
+            own = found.setdefault(setting_of(each), {})
+            for number, value in enumerate(each.accuracies):
+                own[each.spec.run.seed, number] = 100 * float(value)
+        return found
 
     def interval(self, setting: Setting) -> Interval:
         """Return mean accuracy in percent with its 95 % interval over the episodes."""
@@ -84,9 +89,9 @@ class EpisodeRow:
         return paired_interval(mine, its if self.draws == other.draws else {})
 
 
-def chosen_episodes(stored: Iterable[StoredEpisodes], selection: Selection) -> list[StoredEpisodes]:
-    """Return the episodes that a selection asks for; what it leaves open is not filtered."""
-    return [each for each in stored if asked_for(each.spec.run, selection)]
+def setting_of(stored: StoredEpisodes) -> Setting:
+    """Return the setting of some episodes."""
+    return Setting(stored.spec.design.way, stored.spec.design.shot)
 
 
 def episode_rows(stored: Iterable[StoredEpisodes], registry: Registry) -> list[EpisodeRow]:
@@ -150,12 +155,7 @@ def _row(group: Sequence[StoredEpisodes], label: str) -> EpisodeRow:
     """Return the row of episodes that are alike but for setting, seed and code, oldest first."""
     version = group[-1].spec.version
     current = [each for each in group if each.spec.version == version]
-    largest: dict[Setting, dict[int, StoredEpisodes]] = {}
-    for each in sorted(current, key=lambda each: each.spec.design.episodes):
-        design, seed = each.spec.design, each.spec.run.seed
-        largest.setdefault(Setting(design.way, design.shot), {})[seed] = each
-    stored = {
-        setting: tuple(largest[setting][seed] for seed in sorted(largest[setting]))
-        for setting in sorted(largest)
-    }
+    by_number = sorted(current, key=lambda each: each.spec.design.episodes)
+    largest = {(*setting_of(each), each.spec.run.seed): each for each in by_number}
+    stored = tuple(largest[key] for key in sorted(largest))
     return EpisodeRow(label, stored, len(group) - len(current))

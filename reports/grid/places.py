@@ -2,108 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fscil_bench.metrics import average_accuracy
+import pandas as pd
+
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
+from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.facts import left_out_lines, row_facts, unequal_lines
+from fscil_bench.reporting.labels import (
+    BASELINE_REPRESENTATION,
+    PLAIN,
+    changed_params,
+    named_values,
+)
+from fscil_bench.reporting.usual import alike, ruler_variant, usual_params, usual_representation
 from fscil_bench.spec import RunSpec, digest_of
-from fscil_bench.store.runs import StoredRun
-
-from ._labels import BASELINE_REPRESENTATION, PLAIN, changed_params, named_values
-from ._rows import Row
-from ._tables import Column
-from ._usual import alike, ruler_variant, usual_params, usual_representation
 
 OLDER = "made by earlier code, which knew other parameters"
-
-FIGURES: Mapping[Column, Callable[[StoredRun], float]] = {
-    Column("last", "Last"): lambda run: run.accuracies[-1],
-    Column("average", "Avg"): lambda run: average_accuracy(run.accuracies),
-    Column("base", "Base"): lambda run: run.metrics[-1].base,
-    Column("new", "New"): lambda run: run.metrics[-1].new,
-    Column("harmonic", "HM"): lambda run: run.metrics[-1].harmonic,
-}
-"""What the grid shows of a run, as fractions; all but the average of the last session."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a row stands in the grid.
-
-    Attributes:
-        row: its runs.
-        method: the method with the parameters that are not its defaults.
-        brought: the representation's label, views included.
-        column: identifies representation, recipe and views; rows of one column are comparable.
-        ruler: `default` or `stronger` if the row is one of the ruler's two, else empty.
-    """
-
-    row: Row
-    method: str
-    brought: str
-    column: str
-    ruler: str = ""
-
-    @property
-    def spec(self) -> RunSpec:
-        """The specification of the row's first run."""
-        return self.row.spec
-
-    @property
-    def label(self) -> str:
-        """Method and representation."""
-        return f"{self.method} [{self.brought}]"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The places of a grid, column by column, and why rows are not among them, with counts."""
+    """The rows of a grid, column by column, and why others are not among them, with counts.
 
-    places: Sequence[Place]
+    The frame of `chosen` says of each run besides: `shown` (the method with the parameters that
+    are not its defaults), `column` (identifies representation, recipe and views: rows of one
+    column are comparable), `brought` (the column's label), `ruler` (`default` or `stronger` if
+    the row is one of the ruler's two, else empty), `network` (the trained representation).
+    """
+
+    chosen: Chosen
     left_out: Mapping[str, int]
 
     @property
+    def frame(self) -> pd.DataFrame:
+        """One row a run."""
+        return self.chosen.frame
+
+    @property
     def columns(self) -> dict[str, str]:
-        """Return the labels of the columns by what identifies them, in order of showing."""
-        return {place.column: place.brought for place in self.places}
+        """The labels of the columns by what identifies them, in order of showing."""
+        return dict(zip(self.frame["column"], self.frame["brought"], strict=True))
 
-    def ruler(self, column: str, variant: str) -> Place | None:
-        """Return the ruler's row in a column: `default` or `stronger`."""
-        found = (p for p in self.places if p.column == column and p.ruler == variant)
-        return next(found, None)
+    def ruler(self, column: str, variant: str) -> pd.DataFrame:
+        """Return the runs of the ruler's row in a column: `default` or `stronger`."""
+        return self.frame[(self.frame["column"] == column) & (self.frame["ruler"] == variant)]
 
 
-def grid_of(
-    rows: Sequence[Row], protocol: Protocol, split: str, every: bool, registry: Registry
-) -> Grid:
+def grid_of(found: Chosen, protocol: Protocol, split: str, every: bool) -> Grid:
     """Return the grid of rows on the terms of `protocol` and `split`.
 
     Args:
-        rows: of one protocol.
+        found: rows of one protocol.
         protocol: the terms; its recipe may differ from column to column.
         split: how shots are chosen.
         every: whether rows with parameters set by hand belong too.
-        registry: tells the defaults.
     """
-    left_out: dict[str, int] = {}
-    kept = []
-    for row in rows:
-        reason = _reason(row.spec, protocol, split, every, registry)
-        if reason:
-            left_out[reason] = left_out.get(reason, 0) + 1
-        else:
-            kept.append(row)
-    labels = column_labels([row.spec for row in kept], registry)
-    places: dict[str, Place] = {}
-    for row in sorted(kept, key=lambda row: row.runs[-1].record.created):
-        place = _place(row, labels[column_of(row.spec)], registry)
-        if place.label in places:
-            left_out[OLDER] = left_out.get(OLDER, 0) + 1
-        places[place.label] = place
-    return Grid(sorted(places.values(), key=_order), left_out)
+    registry, specs = found.results.registry, found.specs
+    reasons = {
+        label: _reason(spec, protocol, split, every, registry) for label, spec in specs.items()
+    }
+    left_out = Counter(reason for reason in reasons.values() if reason)
+    kept = {label: specs[label] for label, reason in reasons.items() if not reason}
+    names = column_labels(list(kept.values()), registry)
+    runs = found.frame[found.frame["label"].isin(kept)]
+    columns = {label: column_of(spec) for label, spec in kept.items()}
+
+    def each(values: Mapping[str, str]) -> pd.Series:
+        return runs["label"].map(values).astype(object)
+
+    shown = each({label: _shown(spec, registry) for label, spec in kept.items()})
+    brought = each({label: names[column] for label, column in columns.items()})
+    frame = runs.assign(
+        label=shown + " [" + brought + "]",
+        shown=shown,
+        column=each(columns),
+        brought=brought,
+        ruler=each({label: ruler_variant(spec, registry) for label, spec in kept.items()}),
+        network=[found.results.run(str(k)).spec.representation.key for k in runs.index],
+    )
+    newest = frame.groupby("row", sort=False)["created"].last().sort_values(kind="stable")
+    rows = frame.drop_duplicates("row").set_index("row")["label"][newest.index]
+    older = rows[rows.duplicated(keep="last")]
+    if len(older):
+        left_out[OLDER] = len(older)
+    frame = _ordered(frame[~frame["row"].isin(older.index)])
+    return Grid(replace(found, frame=frame), dict(left_out))
 
 
 def column_of(spec: RunSpec) -> str:
@@ -124,6 +112,43 @@ def column_labels(specs: Sequence[RunSpec], registry: Registry) -> dict[str, str
     return labels
 
 
+def grid_notes(grid: Grid) -> list[str]:
+    """Return what must be said of the rows, gathered by what is said: a line a fact, not a row."""
+    chosen = grid.chosen
+    facts = {label: row_facts(chosen, label) for label in chosen.labels}
+    names = dict.fromkeys(name for each in facts.values() for name in each)
+    shared, lines = [], []
+    for name in names:
+        groups: dict[str, list[str]] = {}
+        for label, each in facts.items():
+            groups.setdefault(each.get(name, ""), []).append(label)
+        groups.pop("", None)
+        for text, labels in groups.items():
+            if len(labels) == len(facts):
+                shared.append(text)
+            elif name != "representation":  # which the labels name
+                lines.append(f"{text}: {_named(labels, grid)}.")
+    return [
+        *(["All rows: " + "; ".join(shared) + "."] if shared else []),
+        *lines,
+        *unequal_lines(list(chosen.specs.values())),
+        *left_out_lines(chosen),
+        *(
+            f"{count} stored {'row' if count == 1 else 'rows'} left out, {reason}."
+            for reason, count in grid.left_out.items()
+        ),
+    ]
+
+
+def _named(labels: Sequence[str], grid: Grid) -> str:
+    """Return the labels; a column that is there as a whole is named as such."""
+    names: list[str] = []
+    for brought, own in grid.frame.groupby("brought", sort=False)["label"].unique().items():
+        meant = [label for label in own if label in labels]
+        names += [f"all on {brought}"] if len(meant) == len(own) else meant
+    return "; ".join(names)
+
+
 def _reason(spec: RunSpec, protocol: Protocol, split: str, every: bool, registry: Registry) -> str:
     """Return why a row does not belong, or nothing."""
     if not alike(spec.protocol, protocol, "recipe"):
@@ -139,20 +164,20 @@ def _reason(spec: RunSpec, protocol: Protocol, split: str, every: bool, registry
     return ""
 
 
-def _place(row: Row, brought: str, registry: Registry) -> Place:
-    spec = row.spec
-    changed = named_values(changed_params(registry, "method", spec.method, spec.params))
-    method = f"{spec.method} ({', '.join(changed)})" if changed else spec.method
-    return Place(row, method, brought, column_of(spec), ruler_variant(spec, registry))
-
-
-def _order(place: Place) -> tuple[bool, str, bool, str, float]:
+def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort by column, the baseline first and plain before flipped views, then by last session."""
-    spec = place.spec
-    name = spec.representation.name
-    last = place.row.interval(lambda run: run.accuracies[-1]).mean
-    flipped = spec.views != PLAIN
-    return name != BASELINE_REPRESENTATION, name, flipped, place.brought, last
+    order = frame.assign(
+        other=frame["representation"] != BASELINE_REPRESENTATION,
+        flipped=frame["views"] != PLAIN,
+        mean=frame.groupby("label")["last"].transform("mean"),
+    )
+    by = ["other", "representation", "flipped", "brought", "mean"]
+    return frame.loc[order.sort_values(by, kind="stable").index]
+
+
+def _shown(spec: RunSpec, registry: Registry) -> str:
+    changed = named_values(changed_params(registry, "method", spec.method, spec.params))
+    return f"{spec.method} ({', '.join(changed)})" if changed else spec.method
 
 
 def _plain_label(spec: RunSpec, registry: Registry) -> str:

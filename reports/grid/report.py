@@ -4,44 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
+import pandas as pd
 from pydantic import BeforeValidator
 
 from fscil_bench.errors import FscilError
-from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import Protocol
-from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.request import Selection, Wanted
-from fscil_bench.store.runs import write_text
+from fscil_bench.report import Column, Document, Figure, Lack, Notes, Report, Section, Table
+from fscil_bench.reporting.accuracy import accuracy_frame
+from fscil_bench.reporting.choice import rows_of_protocol
+from fscil_bench.reporting.heat_map import heat_map
+from fscil_bench.reporting.measures import MEASURES, formulas
+from fscil_bench.reporting.statistics import aggregate
+from fscil_bench.reporting.tables import ROW_COLUMNS
+from fscil_bench.reporting.usual import registered_protocol
+from fscil_bench.request import Wanted
+from fscil_bench.running.commands import wanted_commands
 
-from ._figures import figure_style, save_figure
-from ._grid import Grid, grid_of
-from ._grid_notes import grid_notes
-from ._grid_runs import grid_runs, missing_commands
-from ._grid_tables import (
-    best_first,
-    figure_columns,
-    figure_row,
-    gain_columns,
-    heat_lines,
-    method_gains,
-    representation_gains,
-)
-from ._heat_map import heat_map
-from ._latex import escape_latex, latex_table
-from ._one_protocol import rows_of_protocol
-from ._selected import files_folder
-from ._tables import Column, TableRow, csv_table, escape_markdown, markdown_table
-from ._usual import registered_protocol
+from .gains import MEASURED, VARIANTS, method_gains, representation_gains
+from .places import Grid, grid_notes, grid_of
+from .runs import grid_runs, missing_runs
 
-MEANING = (
-    "Avg is the mean accuracy over all sessions; Last, Base, New and HM are the last session's "
-    "accuracy over all test images, over those of base and of all later classes alone, and the "
-    "harmonic mean of the two; all top-1 over the joint label space, in %. ± is the half-width of "
-    "the 95 % Student-t interval of the mean over a row's n runs."
-)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+FACTS = [
+    "method",
+    "params",
+    "representation",
+    "representation_params",
+    "views",
+    "epochs",
+    "split",
+    "seeds",
+    "representation_seeds",
+    "row",
+]
 GAINS = (
     "In percentage points, with the 95 % Student-t interval of the paired differences; n counts "
     "the pairs. An interval that holds 0 shows no difference."
@@ -60,25 +59,6 @@ def _words(value: object) -> object:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of the report.
-
-    Attributes:
-        stem: names its files.
-        first: heads the first column.
-        heading: stands above it.
-        note: says what its numbers are.
-    """
-
-    stem: str
-    first: str
-    heading: str
-    note: str
-    columns: Sequence[Column]
-    rows: Sequence[TableRow]
-
-
 class GridReport(Report):
     """One row a representation and method, with what each gains over the baseline's."""
 
@@ -92,118 +72,128 @@ class GridReport(Report):
         all: bool = False
         views: Annotated[tuple[Literal["plain", "flip"], ...], BeforeValidator(_words)] = ("plain",)
 
-    params: Params
-
-    def requests(self, selection: Selection, registry: Registry) -> Sequence[Wanted]:
+    def requests(self, params: Any) -> Sequence[Wanted]:
         """Return the runs of all methods that need no images on all representations."""
-        return grid_runs(selection, self.params.views, registry)
+        return grid_runs(self.results.selection, params.views, self.results.registry)
 
-    def build(self, given: ReportInput) -> ReportOutput:
-        """Write grid.md / .csv / .tex, the gains as .csv / .tex, and heat-map.png / .pdf / .csv.
+    def build(self, frame: pd.DataFrame, params: Any) -> Document:
+        """Return the grid, two tables of gains, and a heat map of the last session.
 
         Raises:
             UsageError: no protocol was named, or something that is not there.
             FscilError: nothing stored fits.
         """
-        found, damaged = rows_of_protocol(self.name, given, "")
-        registry, selection = given.registry, given.selection
-        protocol = registered_protocol(found[0].spec, registry)
-        split = selection.split or protocol.split
-        grid = grid_of(found, protocol, split, self.params.all, registry)
-        if not grid.places:
+        del frame
+        found = rows_of_protocol(self.results, self.name)
+        registry = self.results.registry
+        protocol = registered_protocol(found.spec(found.labels[0]), registry)
+        split = self.results.selection.split or protocol.split
+        grid = grid_of(found, protocol, split, params.all)
+        if grid.frame.empty:
             reasons = "; ".join(f"{n} {reason}" for reason, n in grid.left_out.items())
             raise FscilError(
                 f"no stored row of {protocol.name!r} belongs into the grid; left out: {reasons}"
             )
-        rows = [replace(place.row, label=place.label) for place in grid.places]
-        notes = [*grid_notes(grid, rows, registry), *damaged]
-        missing = missing_commands(grid, selection, self.params.views, registry)
-        tables = _tables(grid, protocol)
-        text = _markdown(protocol, tables, notes, missing)
-        contents = {f"{self.name}.md": text, **_files(tables, notes)}
-        folder = files_folder(given, self.params)
-        files = {folder / name: content for name, content in contents.items()}
-        for path, content in files.items():
-            write_text(path, content)
-        return ReportOutput(text, (*files, *_draw(grid, folder)), missing, tuple(damaged))
-
-
-def _tables(grid: Grid, protocol: Protocol) -> list[Table]:
-    """Return the tables that have rows: the grid first."""
-    gains = gain_columns(grid)
-    over_baseline = representation_gains(grid, protocol.recipe)
-    tables = [
-        Table(
-            "grid", "Method", "", MEANING, figure_columns(), [figure_row(p) for p in grid.places]
-        ),
-        Table(
-            "representation-gains",
-            "Compared",
-            "What representations gain",
-            OVER_BASELINE + GAINS,
-            gains,
-            over_baseline,
-        ),
-        Table(
-            "method-gains",
-            "Method",
-            "What methods gain",
-            OVER_RULER + GAINS,
-            gains,
-            method_gains(grid),
-        ),
-    ]
-    return [table for table in tables if table.rows]
-
-
-def _files(tables: Sequence[Table], notes: Sequence[str]) -> dict[str, str]:
-    """Return the CSV and LaTeX of each table by name; the first has all notes below it."""
-    contents = {}
-    for table in tables:
-        below = [table.note, *(notes if table is tables[0] else ())]
-        latex = latex_table(table.columns, table.rows, list(map(escape_latex, below)))
-        latex = latex.replace("\nMethod &", f"\n{table.first} &", 1)
-        contents[f"{table.stem}.csv"] = csv_table(table.columns, table.rows)
-        contents[f"{table.stem}.tex"] = latex
-    return contents
-
-
-def _draw(grid: Grid, folder: Path) -> tuple[Path, ...]:
-    lines = heat_lines(grid)
-    cells = {}
-    for line in lines:
-        mean, high = float(line["mean"]), float(line["high"])
-        text = f"{mean:.2f}" if high != high else f"{mean:.2f}\n±{high - mean:.2f}"
-        cells[str(line["method"]), str(line["representation"])] = mean, text
-    with figure_style():
-        figure = heat_map(
-            best_first(lines, "method"),
-            list(grid.columns.values()),
-            cells,
-            "Accuracy, last session (%)",
+        facts = accuracy_frame(grid.chosen)
+        facts["epochs"] = grid.frame.groupby("label", sort=False)["epochs"].first()
+        facts = facts[FACTS]
+        heat = heat_numbers(grid)
+        missing = wanted_commands(missing_runs(grid, params.views), registry)
+        return Document(
+            title=f"{protocol.title} ({protocol.name}): representations × methods",
+            parts=[
+                _grid_table(grid, facts),
+                *_gain_sections(grid, representation_gains(grid, protocol.recipe), facts),
+                Figure(
+                    "heat-map",
+                    lambda: _heat_map(heat, list(grid.columns.values())),
+                    heat,
+                    "the last session's accuracy.",
+                ),
+                Notes(grid_notes(grid)),
+            ],
+            lacks=[Lack("", command) for command in missing],
+            warnings=found.problems,
         )
-        return save_figure(figure, folder, "heat-map", lines)
 
 
-def _markdown(
-    protocol: Protocol, tables: Sequence[Table], notes: Sequence[str], missing: Sequence[str]
-) -> str:
-    parts = [
-        f"# {escape_markdown(protocol.title)} ({escape_markdown(protocol.name)}): "
-        "representations × methods"
+def heat_numbers(grid: Grid) -> pd.DataFrame:
+    """Return a line for each cell of the heat map: the last session's accuracy in %."""
+    names = grid.frame.drop_duplicates("label").set_index("label")[["shown", "brought"]]
+    cells = aggregate(grid.frame, "label", ["last"])
+    return pd.DataFrame(
+        {
+            "method": names["shown"],
+            "representation": names["brought"],
+            "mean": cells["last_mean"],
+            "low": cells["last_mean"] - cells["last_half_width"],
+            "high": cells["last_mean"] + cells["last_half_width"],
+            "n": cells["last_n"],
+        }
+    ).reset_index(drop=True)
+
+
+def _grid_table(grid: Grid, facts: pd.DataFrame) -> Table:
+    cells = aggregate(grid.frame, "label", MEASURED)
+    cells = pd.concat([cells["runs"], facts, cells.drop(columns="runs")], axis="columns")
+    columns = _columns(group="Last session")
+    # The average is of all sessions, and stands before what is of the last.
+    columns.sort(key=lambda column: column.key != "average")
+    columns[0] = replace(columns[0], group="")
+    return Table("grid", cells, [*ROW_COLUMNS, *columns], formulas=formulas(*MEASURED))
+
+
+def _gain_sections(grid: Grid, representations: pd.DataFrame, facts: pd.DataFrame) -> list[Section]:
+    """Return the tables of gains that have rows: a group of columns for each ruler there is."""
+    rulers = grid.frame.drop_duplicates("ruler").set_index("ruler")["shown"]
+    columns = [
+        replace(column, key=f"{variant}_{column.key}", best="none")
+        for variant in VARIANTS
+        if variant in rulers.index
+        for column in _columns(str(rulers[variant]))
     ]
-    for table in tables:
-        parts += [f"## {table.heading}"] if table.heading else []
-        parts += [_table_markdown(table), escape_markdown(table.note)]
-    parts += [
-        "`heat-map.png` shows the last session's accuracy.",
-        "\n".join(f"- {escape_markdown(note)}" for note in notes),
+    label, count = ROW_COLUMNS
+    return [
+        Section(
+            title,
+            [Table(name, found, [replace(label, heading=first), count, *columns], notes=[note])],
+        )
+        for name, first, title, note, found in (
+            (
+                "representation-gains",
+                "Compared",
+                "What representations gain",
+                OVER_BASELINE + GAINS,
+                representations,
+            ),
+            (
+                "method-gains",
+                "Method",
+                "What methods gain",
+                OVER_RULER + GAINS,
+                method_gains(grid, facts),
+            ),
+        )
+        if len(found)
     ]
-    if missing:
-        parts.append("\n".join(["Missing:", "", *(f"- `{command}`" for command in missing)]))
-    return "\n\n".join(parts) + "\n"
 
 
-def _table_markdown(table: Table) -> str:
-    text = markdown_table(table.columns, table.rows).rstrip()
-    return text.replace("| Method |", f"| {table.first} |", 1)
+def _columns(group: str) -> list[Column]:
+    found = [MEASURES[key] for key in MEASURED]
+    return [Column(each.key, each.heading, group, best=each.better) for each in found]
+
+
+def _heat_map(heat: pd.DataFrame, columns: Sequence[str]) -> Drawing:
+    half = heat["high"] - heat["mean"]
+    texts = [
+        f"{mean:.2f}" if np.isnan(width) else f"{mean:.2f}\n±{width:.2f}"
+        for mean, width in zip(heat["mean"], half, strict=True)
+    ]
+    drawn = heat.assign(text=texts)
+    means = drawn.groupby("method", sort=False)["mean"].mean()
+    best_first = means.sort_values(ascending=False, kind="stable").index
+    values, words = (
+        drawn.pivot_table(name, "method", "representation", "first").loc[best_first, columns]
+        for name in ("mean", "text")
+    )
+    return heat_map(values, words.fillna(""), "Accuracy, last session (%)")

@@ -1,4 +1,4 @@
-"""Which runs a complete grid has, and the commands for those that are not stored."""
+"""Which runs a complete grid has, and which of them are not stored."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.reporting.usual import RULER, STRONGER, ruler_variant, usual_params
 from fscil_bench.request import RunRequest, Selection, Wanted
-from fscil_bench.running.commands import default_params, wanted_commands
+from fscil_bench.running.commands import default_params
 
-from ._grid import Grid
-from ._usual import RULER, STRONGER, usual_params
+from .places import Grid
 
 SEEDS = tuple(range(10))
 """What --run-missing makes where no seeds are asked for."""
@@ -47,30 +47,33 @@ def grid_runs(selection: Selection, views: Sequence[str], registry: Registry) ->
     return [Wanted(request) for request in requests]
 
 
-def missing_commands(
-    grid: Grid, selection: Selection, views: Sequence[str], registry: Registry
-) -> tuple[str, ...]:
-    """Return the commands for what the grid should have, for the seeds that some row has."""
+def missing_runs(grid: Grid, views: Sequence[str]) -> list[Wanted]:
+    """Return the runs that the grid should have, for the seeds that some row has."""
+    selection, registry = grid.chosen.results.selection, grid.chosen.results.registry
     if selection.protocol not in registry.names("protocol"):
-        return ()  # of a file that is not given, no command can be written
-    have = {seed for place in grid.places for _, seed in place.row.axes}
+        return []  # of a file that is not given, no command can be written
+    rows = [(grid.chosen.spec(label), grid.chosen.axes(label)) for label in grid.chosen.labels]
+    have = {seed for _, axes in rows for _, seed in axes}
     asked = replace(selection, seeds=selection.seeds or tuple(sorted(have)))
     stored = {
-        (
-            (place.spec.method, place.ruler == "stronger"),
-            (place.spec.representation.name, place.spec.views, seed),
-        )
-        for place in grid.places
-        if place.ruler or usual_params(place.spec, registry)
-        for _, seed in place.row.axes
+        (spec.method, variant == "stronger", spec.representation.name, spec.views, seed)
+        for spec, axes in rows
+        if (variant := ruler_variant(spec, registry)) or usual_params(spec, registry)
+        for _, seed in axes
     }
-    wanted = grid_runs(asked, views, registry)
-    return tuple(wanted_commands([w for w in wanted if _kind(w.request) not in stored], registry))
-
-
-def _kind(request: RunRequest) -> tuple[tuple[str, bool], tuple[str, str, int]]:
-    method = request.method, bool(request.params)
-    return method, (request.representation, request.views, request.seed)
+    return [
+        wanted
+        for wanted in grid_runs(asked, views, registry)
+        for request in [wanted.request]
+        if (
+            request.method,
+            bool(request.params),
+            request.representation,
+            request.views,
+            request.seed,
+        )
+        not in stored
+    ]
 
 
 def _variants(
