@@ -153,7 +153,7 @@ def _shared(
         "newest": max(run.record.created for run in runs),
         "columns": measure_columns(*SHOWN),
         "session_columns": POINT_COLUMNS,
-        "titles": {key: MEASURES[key].title for key in SHOWN},
+        "titles": {key: MEASURES[key].formula for key in SHOWN},
         "formulas": " ".join(map(plain, formulas(*SHOWN))),
         "runs_shown": len(runs),
         "kinds": Counter(entry.line["kind"] for entry in entries),
