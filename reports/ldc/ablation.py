@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from fscil_bench.metrics import Interval
-from fscil_bench.report import ReportInput
-from fscil_bench.store.runs import StoredRun
+import pandas as pd
 
-from ._ablation import BASELINE, RECURRENT, ablation_table, ablation_variants
-from ._accuracy import accuracy_curve
-from ._figures import Curve
-from ._panels import Panel, panel_figure, panel_lines
-from ._rows import Row
-from ._run_values import difference, last_accuracy, last_base, last_harmonic, last_new
-from ._sentences import difference_sentence
-from ._shelf import Shelf
-from ._study import Drawing, Findings, Study, Table
-from ._tables import Column, TableRow
-from ._terms import Terms
-from ._variants import Variant
+from fscil_bench.report import Column, Figure, Notes, Section, Table
+from fscil_bench.reporting.accuracy import accuracy_columns, accuracy_frame
+from fscil_bench.reporting.panels import Panel
+from fscil_bench.reporting.sentences import difference_sentence
+from fscil_bench.reporting.tables import ROW_COLUMNS
 
-Runs = Mapping[int, StoredRun]
+from .shelf import Shelf
+from .study import Findings, Study, panel_figure
+from .terms import StudyParams, Terms
+from .values import apart, curves, difference, interval, means
+from .variants import Variant
 
+BASELINE, SAMPLER, MAPPING, RECURRENT = "baseline", "+ sampler", "+ mapping", "+ recurrent"
 ACCURACY = (
     "Accuracy in each session, its average, PD, PR and the last session's base, new and harmonic "
     "mean, in %; ± is the half-width of the 95 % Student-t interval over n seeds. The paper's "
@@ -33,8 +29,7 @@ DIFFERENCES = (
     "Accuracy in points, paired by seed, ± the half-width of the 95 % Student-t interval of the "
     "mean difference. A row compares what stands before − with what stands after it."
 )
-LAST = "Last session"
-PARTS = {"Base": last_base, "New": last_new, "HM": last_harmonic}
+PARTS = {"base": "Base", "new": "New", "harmonic": "HM"}
 
 
 class Ablation(Study):
@@ -43,73 +38,87 @@ class Ablation(Study):
     name = "ablation"
     title = "What each part of LDC adds"
 
-    def variants(self, terms: Terms) -> list[Variant]:
+    def variants(self, terms: Terms, params: StudyParams) -> list[Variant]:
         """Return the four rows of the ablation."""
-        return list(ablation_variants(terms.ldc, terms.recurrent_steps).values())
+        del params
+        return list(ablation_variants(terms).values())
 
-    def findings(self, terms: Terms, shelf: Shelf, given: ReportInput) -> Findings:
+    def findings(self, terms: Terms, shelf: Shelf, params: StudyParams) -> Findings:
         """Return accuracies of the rows, and paired differences from row to row."""
-        del given
-        named = ablation_variants(terms.ldc, terms.recurrent_steps)
-        runs = {name: shelf.runs(variant) for name, variant in named.items()}
-        rows = [Row(tuple(own.values()), name) for name, own in runs.items() if own]
+        del params
+        seen = [terms.protocol.classes_seen(t) for t in range(terms.protocol.sessions + 1)]
+        runs = {name: shelf.runs(variant) for name, variant in ablation_variants(terms).items()}
         pairs = [*((after, before) for before, after in pairwise(runs)), (RECURRENT, BASELINE)]
-        columns, cells = ablation_table(shelf, named)
+        figure = "accuracy after the last session"
+        sentences = [
+            difference_sentence(
+                after, before, figure, difference(runs[after], runs[before], "last")
+            )
+            for after, before in pairs
+        ]
+        sides = {f"{after} − {before}": (runs[after], runs[before]) for after, before in pairs}
         return Findings(
-            [_sentence(after, before, runs) for after, before in pairs],
             [
-                Table("ablation", "Accuracy", ACCURACY, columns, cells),
-                _differences(terms, runs, pairs),
+                Notes(sentences),
+                Section("Accuracy", ablation_tables(shelf, runs, ACCURACY)),
+                Section("Differences", [_differences(sides, len(seen))]),
+                _curves(runs, seen),
             ],
-            [_curves(runs, rows)],
-            rows,
+            runs,
         )
 
 
-def _sentence(after: str, before: str, runs: Mapping[str, Runs]) -> str:
-    interval = difference(runs[after], runs[before], last_accuracy)
-    return difference_sentence(after, before, "accuracy after the last session", interval)
+def ablation_variants(terms: Terms) -> dict[str, Variant]:
+    """Return the rows of the ablation by name.
+
+    The paper's "Gaussian sampler" includes the mapping; what the sampler does with the shared
+    covariance alone is a row of its own here.
+    """
+    plain = {"sampler": "gaussian", "recurrent_steps": 0}
+    return {
+        BASELINE: terms.ldc(sampler="none"),
+        SAMPLER: terms.ldc(**plain, covariance="shared"),
+        MAPPING: terms.ldc(**plain, covariance="mapped"),
+        RECURRENT: terms.complete(),
+    }
 
 
-def _session(number: int) -> Callable[[StoredRun], float]:
-    """Return what reads the accuracy of a session from a run, in %."""
-    return lambda run: 100 * run.accuracies[number]
+def ablation_tables(shelf: Shelf, runs: Mapping[str, pd.DataFrame], note: str) -> list[Table]:
+    """Return the table of the rows that have runs, if any has."""
+    if not any(map(len, runs.values())):
+        return []
+    chosen = shelf.chosen(runs)
+    return [Table("ablation", accuracy_frame(chosen), accuracy_columns(chosen), notes=[note])]
 
 
-def _differences(terms: Terms, runs: Mapping[str, Runs], pairs: list[tuple[str, str]]) -> Table:
-    count = terms.protocol.sessions + 1
-    columns = [Column(f"session_{t}", str(t), "Session", "none") for t in range(count)]
-    columns += [Column(f"last_{name}", name, LAST, "none") for name in PARTS]
-    rows = []
-    for after, before in pairs:
-        ours, theirs = runs[after], runs[before]
-        shared = len(set(ours) & set(theirs))
-        if not shared:
-            continue
-        cells = {f"session_{t}": difference(ours, theirs, _session(t)) for t in range(count)}
-        cells |= {f"last_{name}": difference(ours, theirs, v) for name, v in PARTS.items()}
-        rows.append(TableRow(f"{after} − {before}", shared, cells))
-    return Table("ablation-differences", "Differences", DIFFERENCES, columns, rows)
+def _differences(sides: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], sessions: int) -> Table:
+    columns = [Column(f"session_{t}", str(t), "Session") for t in range(sessions)]
+    columns += [Column(f"last_{part}", heading, "Last session") for part, heading in PARTS.items()]
+    keys = [column.key for column in columns]
+    frame = means({name: apart(*side, keys) for name, side in sides.items()}, keys)
+    return Table("ablation-differences", frame, [*ROW_COLUMNS, *columns], notes=[DIFFERENCES])
 
 
-def _curves(runs: Mapping[str, Runs], rows: list[Row]) -> Drawing:
-    seen = "Number of classes seen"
-    panels = [Panel(seen, "Accuracy (%)", tuple(accuracy_curve(row) for row in rows))]
-    above = tuple(
-        Curve(row.label, accuracy_curve(row).positions, _above(runs[row.label], runs[BASELINE]))
-        for row in rows
-        if row.label != BASELINE and set(runs[row.label]) & set(runs[BASELINE])
-    )
-    if above:
-        panels.append(Panel(seen, "Above the baseline (points)", above, bars=True, zero=True))
+def _curves(runs: Mapping[str, pd.DataFrame], seen: Sequence[int]) -> Figure:
+    keys = {n: f"session_{t}" for t, n in enumerate(seen)}
+    base = runs[BASELINE]
+    reached = {
+        name: {n: interval(own, key) for n, key in keys.items()}
+        for name, own in runs.items()
+        if len(own)
+    }
+    above = {
+        name: {n: difference(runs[name], base, key) for n, key in keys.items()}
+        for name in reached
+        if name != BASELINE and len(runs[name].index.intersection(base.index))
+    }
+    x_label = "Number of classes seen"
+    panels = [
+        Panel(x_label, "Accuracy (%)", curves(reached)),
+        Panel(x_label, "Above the baseline (points)", curves(above), bars=True, zero=True),
+    ]
     caption = (
         "(a) Accuracy against the number of classes seen, (b) what a row has above the baseline, "
         "paired by seed; bands and bars are 95 % intervals over seeds."
     )
-    lines = panel_lines(panels)
-    return Drawing("ablation-curves", caption, lambda: panel_figure(panels), lines)
-
-
-def _above(ours: Runs, baseline: Runs) -> list[Interval]:
-    count = len(next(iter(ours.values())).record.sessions)
-    return [difference(ours, baseline, _session(t)) for t in range(count)]
+    return panel_figure("ablation-curves", panels, caption)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+import pandas as pd
 
-from fscil_bench.store.runs import StoredRun
-
-from ._shelf import Shelf
+from .shelf import Shelf
+from .variants import Variant
 
 FALL_LEFT = 0.05
 """What is left of a curve's fall when it counts as converged."""
@@ -26,8 +26,9 @@ def classifier_loss(session: int) -> str:
     return f"session{session}/classifier_loss"
 
 
-def loss_curves(shelf: Shelf, runs: Mapping[int, StoredRun], name: str) -> dict[int, np.ndarray]:
+def loss_curves(shelf: Shelf, variant: Variant, name: str) -> dict[int, np.ndarray]:
     """Return the curves (steps,) of that name by seed; runs without one are left out."""
+    runs = shelf.stored(variant)
     found = {seed: shelf.artifacts(run, name).get(name) for seed, run in runs.items()}
     return {seed: curve for seed, curve in found.items() if curve is not None and len(curve)}
 
@@ -47,6 +48,23 @@ def epochs_to(curve: np.ndarray, threshold: float) -> int:
     """Return the first epoch, counted from 1, whose mean loss is at or below the threshold."""
     below = np.flatnonzero(curve <= threshold)
     return int(below[0]) + 1 if len(below) else len(curve)
+
+
+def epochs_to_common(
+    first: Mapping[int, np.ndarray], second: Mapping[int, np.ndarray]
+) -> pd.DataFrame:
+    """Return the epochs of `first` and `second` to their common threshold, for seeds of both.
+
+    Args:
+        first: training curves (epochs,) by seed.
+        second: those that they are compared with.
+    """
+    found = {}
+    for seed in (seed for seed in first if seed in second):
+        pair = first[seed], second[seed]
+        found[seed] = [float(epochs_to(curve, common_threshold(*pair))) for curve in pair]
+    columns = ["first", "second"]
+    return pd.DataFrame.from_dict(found, orient="index", columns=columns, dtype=float)
 
 
 def remaining_fall(curve: np.ndarray) -> np.ndarray:

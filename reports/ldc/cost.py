@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import pandas as pd
 from pydantic import Field
 
 from fscil_bench.errors import UsageError
-from fscil_bench.report import ReportInput
-from fscil_bench.store.runs import StoredRun
+from fscil_bench.metrics import Interval
+from fscil_bench.report import Column, Figure, Notes, Section, Table
+from fscil_bench.reporting.facts import human_bytes
+from fscil_bench.reporting.panels import Panel
+from fscil_bench.reporting.sentences import difference_sentence, number
+from fscil_bench.reporting.tables import ROW_COLUMNS
 
-from ._claims import number
-from ._cost_figure import FREE_LUNCH, KIB, Runs, cost_drawing, covariance_bytes
-from ._costs import (
+from .shelf import Shelf
+from .study import Findings, Study, panel_figure
+from .terms import StudyParams, Terms
+from .values import (
+    FLOAT,
     busy_remarks,
-    class_bytes,
-    fixed_bytes,
-    learning_seconds,
+    curves,
+    difference,
+    interval,
+    means,
     one_machine,
-    unit_seconds,
+    point,
+    points,
 )
-from ._facts import human_bytes
-from ._panels import point
-from ._rows import Row
-from ._run_values import difference, over_runs
-from ._sentences import difference_sentence
-from ._shelf import Shelf
-from ._study import Findings, Study, Table
-from ._tables import Column, TableRow
-from ._terms import StudyParams, Terms
-from ._variants import Variant
+from .variants import Variant, settings, typed_params
+
+KIB = 1024
+FREE_LUNCH = "free_lunch"
+Runs = Mapping[str, pd.DataFrame]
+"""By name: `ldc, R = 0`, …, and Free-Lunch; those whose times compare are `timed`."""
 
 COLUMNS = (
-    Column("covariance", "Covariance", "Stored (KiB)", "lowest"),
-    Column("state_base", "All, base", "Stored (KiB)", "lowest"),
-    Column("state_last", "All, last", "Stored (KiB)", "lowest"),
-    Column("class_bytes", "A new class", "Stored (KiB)", "lowest"),
-    Column("unit", "Unit", "Seconds", "none"),
-    Column("session", "Last session", "Seconds", "lowest"),
-    Column("sessions", "All sessions", "Seconds", "lowest"),
+    Column("covariance", "Covariance", "Stored (KiB)", best="lowest"),
+    Column("state_base", "All, base", "Stored (KiB)", best="lowest"),
+    Column("state_last", "All, last", "Stored (KiB)", best="lowest"),
+    Column("class_bytes", "A new class", "Stored (KiB)", best="lowest"),
+    Column("pretrain_seconds", "Unit", "Seconds"),
+    Column("last_learning", "Last session", "Seconds", best="lowest"),
+    Column("learning", "All sessions", "Seconds", best="lowest"),
 )
 NOTE = (
     "Stored, in KiB: covariances, 4·D² bytes for LDC's one and 4·C0·D² for Free-Lunch's of the C0 "
@@ -70,9 +75,7 @@ class Cost(Study):
     title = "What calibration costs"
     Params = CostParams
 
-    params: CostParams
-
-    def variants(self, terms: Terms) -> list[Variant]:
+    def variants(self, terms: Terms, params: CostParams) -> list[Variant]:
         """Return LDC with 0 to `steps` recurrent steps, and Free-Lunch.
 
         Raises:
@@ -82,82 +85,159 @@ class Cost(Study):
             raise UsageError(
                 f"cost compares few-shot sessions, and protocol {terms.protocol.name!r} has none"
             )
-        return [*self._ldc(terms).values(), terms.free_lunch()]
+        return [*_ldc(terms, params).values(), terms.free_lunch()]
 
-    def findings(self, terms: Terms, shelf: Shelf, given: ReportInput) -> Findings:
+    def findings(self, terms: Terms, shelf: Shelf, params: CostParams) -> Findings:
         """Return bytes and seconds of both methods."""
-        del given
-        runs = {f"ldc, R = {r}": shelf.runs(variant) for r, variant in self._ldc(terms).items()}
+        ldc = _ldc(terms, params).items()
+        runs = {_name(r): shelf.runs(variant).assign(steps=r) for r, variant in ldc}
         runs[FREE_LUNCH] = shelf.runs(terms.free_lunch())
-        runs = {name: own for name, own in runs.items() if own}
+        runs = {name: own for name, own in runs.items() if len(own)}
         timed = one_machine(runs)
-        note = NOTE.format(dim=terms.dim, base=terms.protocol.base_classes)
-        rows = [_row(name, own, timed[name], terms) for name, own in runs.items()]
-        own_steps = f"ldc, R = {terms.recurrent_steps}"
-        drawing = cost_drawing(terms, runs, timed, own_steps)
-        shown = [Row(tuple(own.values()), name) for name, own in runs.items()]
-        remarks = [*_machines(runs, timed), *busy_remarks(timed)]
-        table = Table("cost", "Memory and time", note, COLUMNS, rows)
-        sentences = _sentences(terms, runs, timed, own_steps)
-        return Findings(sentences, [table], [drawing], shown, remarks)
-
-    def _ldc(self, terms: Terms) -> dict[int, Variant]:
-        # R as LDC is set stands for LDC in the comparison with Free-Lunch.
-        counts = sorted({*range(self.params.steps + 1), terms.recurrent_steps})
-        return {r: terms.complete(recurrent_steps=r) for r in counts}
+        left = sum(map(len, runs.values())) - sum(map(len, timed.values()))
+        machines = [f"{left} runs of other machines count in no time."] if left else []
+        return Findings(
+            [
+                Notes(_sentences(terms, runs, timed)),
+                Section("Memory and time", [_table(terms, runs, timed)]),
+                _figure(terms, runs, timed),
+            ],
+            runs,
+            [*machines, *busy_remarks(timed)],
+        )
 
 
-def _row(name: str, own: Runs, timed: Runs, terms: Terms) -> TableRow:
-    run = next(iter(own.values()))
-    first, last = run.record.sessions[0], run.record.sessions[-1]
+def _ldc(terms: Terms, params: CostParams) -> dict[int, Variant]:
+    # R as LDC is set stands for LDC in the comparison with Free-Lunch.
+    counts = sorted({*range(params.steps + 1), terms.recurrent_steps})
+    return {r: terms.complete(recurrent_steps=r) for r in counts}
+
+
+def _name(steps: int) -> str:
+    return f"ldc, R = {steps}"
+
+
+def _covariance_bytes(name: str, terms: Terms) -> int:
+    """Return the bytes of a method's stored covariances: all that it keeps, or its budget."""
+    one = FLOAT * terms.dim**2
+    if name != FREE_LUNCH:
+        return one
+    given = settings(terms.params.free_lunch_set)
+    params = typed_params(FREE_LUNCH, given, terms.protocol, terms.registry)
+    whole = one * terms.protocol.base_classes
+    return min(whole, params.byte_budget or whole)
+
+
+def _table(terms: Terms, runs: Runs, timed: Runs) -> Table:
+    firsts = {name: own.iloc[0] for name, own in runs.items()}
     stored = {
-        "covariance": covariance_bytes(run, terms),
-        "state_base": first.state_bytes,
-        "state_last": last.state_bytes,
-        "class_bytes": class_bytes(run)[-1],
+        name: {
+            "covariance": _covariance_bytes(name, terms),
+            "state_base": run["state_0"],
+            "state_last": run["bytes"],
+            "class_bytes": run["class_bytes"],
+        }
+        for name, run in firsts.items()
     }
-    cells = {key: point(count / KIB) for key, count in stored.items()}
-    if timed:
-        cells["session"] = over_runs(timed, _last_seconds)
-        cells["sessions"] = over_runs(timed, learning_seconds)
-        if name != FREE_LUNCH:
-            cells["unit"] = point(unit_seconds(timed))
-    return TableRow(name, len(own), cells)
+    # Once for all seeds; the least, if more than once: other work on the machine only adds to it.
+    unit = {n: own["pretrain_seconds"].min() for n, own in timed.items() if n != FREE_LUNCH}
+    frame = (
+        means(runs, [])
+        .join(points(pd.DataFrame(stored).T / KIB))
+        .join(means(timed, ["last_learning", "learning"]).drop(columns="runs"))
+        .join(points(pd.DataFrame({"pretrain_seconds": unit})))
+    )
+    note = NOTE.format(dim=terms.dim, base=terms.protocol.base_classes)
+    return Table("cost", frame, [*ROW_COLUMNS, *COLUMNS], notes=[note])
 
 
-def _last_seconds(run: StoredRun) -> float:
-    return run.record.sessions[-1].learn_seconds
-
-
-def _machines(runs: Mapping[str, Runs], timed: Mapping[str, Runs]) -> list[str]:
-    left = sum(map(len, runs.values())) - sum(map(len, timed.values()))
-    return [f"{left} runs of other machines count in no time."] if left else []
-
-
-def _sentences(
-    terms: Terms, runs: Mapping[str, Runs], timed: Mapping[str, Runs], own: str
-) -> list[str]:
+def _sentences(terms: Terms, runs: Runs, timed: Runs) -> list[str]:
     sentences = []
-    ldc, rival = runs.get(own), runs.get(FREE_LUNCH)
-    if ldc and rival:
-        one, many = (covariance_bytes(next(iter(r.values())), terms) for r in (ldc, rival))
+    own, figure = _name(terms.recurrent_steps), "learning time over all sessions"
+    if own in runs and FREE_LUNCH in runs:
+        one, many = (_covariance_bytes(name, terms) for name in (own, FREE_LUNCH))
         sentences.append(
             f"Covariances take {human_bytes(one)} in ldc, however many classes were seen, and "
             f"{human_bytes(many)} in free_lunch: {number(many / one)} times as many."
         )
-        ours, theirs = timed[own], timed[FREE_LUNCH]
-        interval = difference(ours, theirs, learning_seconds)
-        figure = "learning time over all sessions"
-        sentences.append(difference_sentence(own, FREE_LUNCH, figure, interval, "seconds"))
+        slower = difference(timed[own], timed[FREE_LUNCH], "learning")
+        sentences.append(difference_sentence(own, FREE_LUNCH, figure, slower, "seconds"))
     steps = [name for name in runs if name != FREE_LUNCH]
     if len(steps) > 1:
         fewest, most = steps[0], steps[-1]
-        sizes = {fixed_bytes(next(iter(runs[name].values()))) for name in (fewest, most)}
-        grown = max(sizes) - min(sizes)
+        sizes = [int(runs[name]["fixed_bytes"].iloc[0]) for name in (fewest, most)]
         sentences.append(
-            f"From {fewest} to {most} what ldc stores beside its classes grows by {grown:,} bytes."
+            f"From {fewest} to {most} what ldc stores beside its classes grows by "
+            f"{max(sizes) - min(sizes):,} bytes."
         )
-        interval = difference(timed[most], timed[fewest], learning_seconds)
-        figure = "learning time over all sessions"
-        sentences.append(difference_sentence(most, fewest, figure, interval, "seconds"))
+        slower = difference(timed[most], timed[fewest], "learning")
+        sentences.append(difference_sentence(most, fewest, figure, slower, "seconds"))
     return sentences
+
+
+def _figure(terms: Terms, runs: Runs, timed: Runs) -> Figure:
+    seen = [terms.protocol.classes_seen(t) for t in range(terms.protocol.sessions + 1)]
+    recurrent, classes = "Recurrent steps R", "Classes seen"
+    panels = [
+        Panel(recurrent, "Covariance, unit (KiB)", _memory_by_step(terms, runs), log=True),
+        Panel(classes, "Stored (KiB)", _memory_by_class(terms, runs, seen), log=True),
+        Panel(recurrent, "Learning, all sessions (s)", _time_by_step(timed)),
+        Panel(classes, "Learning, a session (s)", _time_by_class(terms, timed, seen)),
+    ]
+    caption = (
+        "Above, memory: (a) what LDC keeps beside its classes (covariance and unit, measured) and "
+        "Free-Lunch's covariances, which have no R; (b) covariances, the whole state, and one "
+        "covariance for each class seen, 4·C·D² bytes, for comparison. LDC has R = "
+        f"{terms.recurrent_steps} there. Below, time: (c) learning in all sessions after the base "
+        "session, (d) in each; bands are 95 % intervals over seeds."
+    )
+    return panel_figure("cost-curves", panels, caption)
+
+
+def _ldc_by_steps(runs: Runs) -> dict[int, pd.DataFrame]:
+    made = [own for name, own in runs.items() if name != FREE_LUNCH and len(own)]
+    return {int(own["steps"].iloc[0]): own for own in made}
+
+
+def _memory_by_step(terms: Terms, runs: Runs) -> pd.DataFrame:
+    steps = _ldc_by_steps(runs)
+    drawn = {"ldc": {r: point(own["fixed_bytes"].iloc[0] / KIB) for r, own in steps.items()}}
+    if FREE_LUNCH in runs:
+        drawn[FREE_LUNCH] = dict.fromkeys(steps, point(_covariance_bytes(FREE_LUNCH, terms) / KIB))
+    return curves(drawn)
+
+
+def _memory_by_class(terms: Terms, runs: Runs, seen: Sequence[int]) -> pd.DataFrame:
+    drawn: dict[str, dict[int, Interval]] = {}
+    for label, own in _compared(terms, runs).items():
+        covariance = point(_covariance_bytes(label, terms) / KIB)
+        drawn[label] = dict.fromkeys(seen, covariance)
+        state = {n: point(own[f"state_{t}"].iloc[0] / KIB) for t, n in enumerate(seen)}
+        drawn[f"{label}, whole state"] = state
+    if drawn:
+        every = {n: point(FLOAT * n * terms.dim**2 / KIB) for n in seen}
+        drawn["a covariance a class"] = every
+    return curves(drawn)
+
+
+def _time_by_step(timed: Runs) -> pd.DataFrame:
+    steps = _ldc_by_steps(timed)
+    drawn = {"ldc": {r: interval(own, "learning") for r, own in steps.items()}}
+    if len(timed.get(FREE_LUNCH, ())):
+        drawn[FREE_LUNCH] = dict.fromkeys(steps, interval(timed[FREE_LUNCH], "learning"))
+    return curves(drawn)
+
+
+def _time_by_class(terms: Terms, timed: Runs, seen: Sequence[int]) -> pd.DataFrame:
+    return curves(
+        {
+            label: {n: interval(own, f"learn_{t}") for t, n in enumerate(seen) if t}
+            for label, own in _compared(terms, timed).items()
+        }
+    )
+
+
+def _compared(terms: Terms, runs: Runs) -> dict[str, pd.DataFrame]:
+    """Return LDC as it is set, and Free-Lunch, as far as they have runs."""
+    named = {"ldc": _name(terms.recurrent_steps), FREE_LUNCH: FREE_LUNCH}
+    return {label: runs[name] for label, name in named.items() if len(runs.get(name, ()))}

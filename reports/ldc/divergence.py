@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable, Sequence
 
+import numpy as np
+import pandas as pd
+
+from fscil_bench.errors import StoreError
+from fscil_bench.store.runs import StoredRun
+
+from .shelf import Shelf
+from .variants import Variant
+
+GROUPS = ("base", "new")
+FEWEST = 4
+"""Real or generated features of a class that can be halved into two sets with a variance each."""
 RIDGE = 1e-2
 """Added to every variance, as a fraction of the real features' mean variance."""
 TINY = 1e-12
@@ -63,6 +75,65 @@ def halves_kl(
     apart = np.mean([sliced_kl(drawn, half, directions) for drawn, half in pairs])
     floor = (sliced_kl(one, two, directions) + sliced_kl(two, one, directions)) / 2
     return float(apart), float(floor)
+
+
+def class_divergences(generated: Iterable[np.ndarray], real: np.ndarray) -> list[float]:
+    """Return the KL of each step's generated features (n, D) to real ones (m, D), then the floor.
+
+    In nats, as `halves_kl` has them.
+    """
+    directions = unit_directions(real.shape[1])
+    found = [halves_kl(drawn, real, directions) for drawn in generated]
+    return [*(kl for kl, _ in found), found[0][1]]
+
+
+def run_divergences(shelf: Shelf, run: StoredRun, steps: Sequence[int]) -> pd.DataFrame:
+    """Return how far what a run generated after its last session lies from its test images.
+
+    Columns `step_{r}` and `floor`, by global class id, in nats; base classes come first. A class
+    with fewer than 4 test images is left out, and without the run's arrays or its images' features
+    every class is; the shelf's problems say why.
+    """
+    prefix = f"session{run.spec.protocol.sessions}"
+    names = [f"{prefix}/generated_step{step}" for step in steps]
+    columns = [*(f"step_{step}" for step in steps), "floor"]
+    empty = pd.DataFrame(columns=columns, dtype=float)
+    arrays = shelf.artifacts(run, f"{prefix}/feature_power", *names)
+    if shelf.results.evaluation is None or len(arrays) < len(names) + 1:
+        return empty
+    try:
+        features = shelf.results.evaluation.features(run)
+    except StoreError as error:
+        if str(error) not in shelf.problems:
+            shelf.problems.append(str(error))
+        return empty
+    power = float(arrays[f"{prefix}/feature_power"])
+    found = {}
+    for class_id in range(len(arrays[names[0]])):
+        real = features.test[features.test_labels == class_id].astype(np.float64) ** power
+        if len(real) >= FEWEST:
+            drawn = [arrays[name][class_id] for name in names]
+            found[class_id] = class_divergences(drawn, real)
+    return pd.DataFrame.from_dict(found, orient="index", columns=columns, dtype=float)
+
+
+def by_group(values: pd.Series, base_classes: int) -> pd.DataFrame:
+    """Return values by class id in two columns, `base` and `new`, each NaN for the other's."""
+    new = values.index >= base_classes
+    return pd.DataFrame({"base": values.where(~new), "new": values.where(new)})
+
+
+def group_kl(shelf: Shelf, variant: Variant) -> pd.DataFrame:
+    """Return the mean KL of base and new classes after the last recurrent step, by seed.
+
+    Columns `base` and `new`, NaN where no class could be measured.
+    """
+    found = {}
+    for seed, run in shelf.stored(variant).items():
+        step = int(run.spec.params.get("recurrent_steps", 0))
+        values = run_divergences(shelf, run, [step])[f"step_{step}"]
+        found[seed] = by_group(values, run.spec.protocol.base_classes).mean()
+    return pd.DataFrame.from_dict(found, orient="index", columns=list(GROUPS), dtype=float)
 
 
 def _projected(samples: np.ndarray, directions: np.ndarray) -> np.ndarray:

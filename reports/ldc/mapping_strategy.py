@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 
 from fscil_bench.metrics import Interval, mean_interval
-from fscil_bench.report import ReportInput
-from fscil_bench.store.runs import StoredRun
+from fscil_bench.report import Column, Figure, Notes, Section, Table
+from fscil_bench.reporting.panels import Panel
+from fscil_bench.reporting.sentences import difference_sentence, number
+from fscil_bench.reporting.tables import ROW_COLUMNS
 
-from ._claims import number
-from ._convergence import classifier_loss, common_threshold, epochs_to, loss_curves
-from ._figures import Curve
-from ._generated import group_kl
-from ._paired import paired_interval
-from ._panels import Panel, panel_figure, panel_lines
-from ._rows import Row
-from ._run_values import difference, last_accuracy, last_base, last_harmonic, last_new, over_runs
-from ._sentences import difference_sentence
-from ._shelf import Shelf
-from ._study import Drawing, Findings, Study, Table
-from ._tables import Column, TableRow
-from ._terms import COVARIANCES, StudyParams, Terms
-from ._variants import Variant
+from .convergence import classifier_loss, epochs_to_common, loss_curves
+from .divergence import group_kl
+from .shelf import Shelf
+from .study import Findings, Study, panel_figure
+from .terms import COVARIANCES, StudyParams, Terms
+from .values import apart, curves, difference, interval, means
+from .variants import Variant
 
-Runs = Mapping[int, StoredRun]
-Values = Mapping[int, float]
+Losses = Mapping[str, Mapping[int, np.ndarray]]
+"""Loss curves by covariance and seed."""
 
-ACCURACIES = {
-    "all": last_accuracy,
-    "base": last_base,
-    "new": last_new,
-    "HM": last_harmonic,
-}
-_AFTER, _KL = "Accuracy (%)", "KL (millinats)"
+ACCURACIES = {"last": "all", "last_base": "base", "last_new": "new", "last_harmonic": "HM"}
+_KL = "KL (millinats)"
 COLUMNS = (
-    *(Column(name.lower(), name, _AFTER) for name in ACCURACIES),
-    Column("epochs", "Epochs", "", "lowest"),
-    Column("final_loss", "Final loss", "", "none"),
-    Column("kl_base", "base", _KL, "lowest"),
-    Column("kl_new", "new", _KL, "lowest"),
+    *(Column(key, name, "Accuracy (%)", best="highest") for key, name in ACCURACIES.items()),
+    Column("epochs", "Epochs", best="lowest"),
+    Column("final_loss", "Final loss"),
+    Column("kl_base", "base", _KL, best="lowest"),
+    Column("kl_new", "new", _KL, best="lowest"),
 )
-APART = tuple(replace(column, best="none") for column in COLUMNS)
 HEADING = "One session of unseen classes"
 PAIRED = "Mean of the differences, paired by seed, ± the half-width of its 95 % Student-t interval."
 NOTE = (
@@ -77,147 +67,99 @@ class MappingStrategy(Study):
     title = "Mapped against empirical covariance"
     Params = MappingParams
 
-    params: MappingParams
-
-    def variants(self, terms: Terms) -> list[Variant]:
+    def variants(self, terms: Terms, params: MappingParams) -> list[Variant]:
         """Return one session of unseen classes with each covariance."""
-        return [terms.one_session(each, self.params.unseen) for each in COVARIANCES]
+        return [terms.one_session(each, params.unseen) for each in COVARIANCES]
 
-    def findings(self, terms: Terms, shelf: Shelf, given: ReportInput) -> Findings:
+    def findings(self, terms: Terms, shelf: Shelf, params: MappingParams) -> Findings:
         """Return convergence, accuracy and divergence of both covariances."""
-        variants = dict(zip(COVARIANCES, self.variants(terms), strict=True))
-        runs = {name: shelf.runs(variant) for name, variant in variants.items()}
-        curves = {n: loss_curves(shelf, own, classifier_loss(1)) for n, own in runs.items()}
-        epochs = _epochs(curves)
-        kl = {name: group_kl(own, shelf, given.evaluation) for name, own in runs.items()}
-        way = variants["mapped"].overrides["way"]
-        measured = _measured(curves, epochs, kl)
-        note = NOTE.format(way=way)
-        tables = [
-            Table("mapping-strategy", HEADING, note, COLUMNS, _rows(runs, measured)),
-            Table("mapping-differences", "Difference", PAIRED, APART, _apart(runs, measured)),
-        ]
-        shown = [Row(tuple(own.values()), name) for name, own in runs.items() if own]
-        drawing = _drawing(runs, curves)
-        return Findings(_sentences(runs, curves, epochs, kl), tables, [drawing], shown)
-
-
-def _epochs(curves: Mapping[str, Mapping[int, np.ndarray]]) -> dict[str, dict[int, float]]:
-    """Return the epochs to the common threshold, for the seeds that both have."""
-    mapped, empirical = (curves[name] for name in COVARIANCES)
-    shared = [seed for seed in mapped if seed in empirical]
-    levels = {seed: common_threshold(mapped[seed], empirical[seed]) for seed in shared}
-    return {
-        name: {seed: float(epochs_to(curves[name][seed], levels[seed])) for seed in shared}
-        for name in COVARIANCES
-    }
-
-
-def _measured(
-    curves: Mapping[str, Mapping[int, np.ndarray]],
-    epochs: Mapping[str, Values],
-    kl: Mapping[str, Mapping[str, Values]],
-) -> dict[str, dict[str, Values]]:
-    """Return what is not read from predictions: values by seed, by column and covariance."""
-    return {
-        "epochs": {name: epochs[name] for name in COVARIANCES},
-        "final_loss": {n: {s: float(c[-1]) for s, c in curves[n].items()} for n in COVARIANCES},
-        "kl_base": {n: _thousandfold(kl[n]["base"]) for n in COVARIANCES},
-        "kl_new": {n: _thousandfold(kl[n]["new"]) for n in COVARIANCES},
-    }
-
-
-def _thousandfold(values: Values) -> Values:
-    return {seed: 1000 * value for seed, value in values.items()}
-
-
-def _rows(runs: Mapping[str, Runs], measured: Mapping[str, Mapping[str, Values]]) -> list[TableRow]:
-    return [
-        TableRow(
-            covariance,
-            len(own),
-            {name.lower(): over_runs(own, v) for name, v in ACCURACIES.items()}
-            | {key: mean_interval(list(of[covariance].values())) for key, of in measured.items()},
+        variants = dict(zip(COVARIANCES, self.variants(terms, params), strict=True))
+        losses = {n: loss_curves(shelf, each, classifier_loss(1)) for n, each in variants.items()}
+        epochs = epochs_to_common(*losses.values()).set_axis(list(COVARIANCES), axis="columns")
+        runs = {}
+        for name, variant in variants.items():
+            finals = {seed: float(curve[-1]) for seed, curve in losses[name].items()}
+            kl = 1000 * group_kl(shelf, variant).add_prefix("kl_")
+            own = shelf.runs(variant).join(kl)
+            runs[name] = own.assign(epochs=epochs[name], final_loss=pd.Series(finals, dtype=float))
+        note = NOTE.format(way=variants["mapped"].overrides["way"])
+        return Findings(
+            [
+                Notes(_sentences(runs)),
+                Section(HEADING, [_table("mapping-strategy", runs, COLUMNS, note)]),
+                Section("Difference", [_apart(runs)]),
+                _figure(runs, losses),
+            ],
+            runs,
         )
-        for covariance, own in runs.items()
-        if own
-    ]
 
 
-def _apart(
-    runs: Mapping[str, Runs], measured: Mapping[str, Mapping[str, Values]]
-) -> list[TableRow]:
-    mapped, empirical = (runs[name] for name in COVARIANCES)
-    shared = len(set(mapped) & set(empirical))
-    cells = {name.lower(): difference(mapped, empirical, v) for name, v in ACCURACIES.items()}
-    cells |= {key: _minus(values) for key, values in measured.items()}
-    return [TableRow(" − ".join(COVARIANCES), shared, cells)] if shared else []
+def _table(
+    name: str, runs: Mapping[str, pd.DataFrame], columns: Sequence[Column], note: str
+) -> Table:
+    frame = means(runs, [column.key for column in columns])
+    return Table(name, frame, [*ROW_COLUMNS, *columns], notes=[note])
 
 
-def _minus(values: Mapping[str, Values]) -> Interval:
-    """Return mapped − empirical, paired by seed."""
-    mapped, empirical = (values[name] for name in COVARIANCES)
-    return paired_interval(mapped, empirical)
+def _apart(runs: Mapping[str, pd.DataFrame]) -> Table:
+    """Return mapped − empirical."""
+    columns = [replace(column, best="none") for column in COLUMNS]
+    pair = [runs[name] for name in COVARIANCES]
+    both = {" − ".join(COVARIANCES): apart(*pair, [column.key for column in columns])}
+    return _table("mapping-differences", both, columns, PAIRED)
 
 
-def _sentences(
-    runs: Mapping[str, Runs],
-    curves: Mapping[str, Mapping[int, np.ndarray]],
-    epochs: Mapping[str, Values],
-    kl: Mapping[str, Mapping[str, Values]],
-) -> list[str]:
+def _sentences(runs: Mapping[str, pd.DataFrame]) -> list[str]:
     named = "covariance=mapped", "covariance=empirical"
-    first, second = (runs[name] for name in COVARIANCES)
-    sentences = [
-        difference_sentence(
-            *named, "number of epochs to the common threshold", _minus(epochs), "epochs"
-        ),
-        *(
-            difference_sentence(*named, figure, difference(first, second, value))
-            for figure, value in (
-                ("accuracy on unseen classes", last_new),
-                ("accuracy on all classes", last_accuracy),
-            )
-        ),
+    pair = [runs[name] for name in COVARIANCES]
+    figures = [
+        ("epochs", "number of epochs to the common threshold", "epochs"),
+        ("last_new", "accuracy on unseen classes", "points"),
+        ("last", "accuracy on all classes", "points"),
     ]
-    if all(kl[name].get("new") for name in COVARIANCES):
-        apart = _minus({name: kl[name]["new"] for name in COVARIANCES})
-        figure = "KL of generated to real features of unseen classes"
-        sentences.append(difference_sentence(*named, figure, apart, "nats"))
-    finals = [mean_interval([float(c[-1]) for c in curves[name].values()]) for name in COVARIANCES]
+    if all(own["kl_new"].notna().any() for own in pair):
+        what = "KL of generated to real features of unseen classes"
+        figures.append(("kl_new", what, "millinats"))
+    sentences = [
+        difference_sentence(*named, figure, difference(*pair, key), unit)
+        for key, figure, unit in figures
+    ]
+    finals = [interval(own, "final_loss") for own in pair]
     if all(final.count for final in finals):
         texts = " and ".join(number(final.mean) for final in finals)
         sentences.append(f"Their final training losses are {texts}, each on its own samples.")
     return sentences
 
 
-def _drawing(runs: Mapping[str, Runs], curves: Mapping[str, Mapping[int, np.ndarray]]) -> Drawing:
-    names: dict[float, str] = dict(enumerate(ACCURACIES))
-    losses = tuple(_loss_curve(name, own) for name, own in curves.items() if own)
-    reached = tuple(
-        Curve(name, list(names), [over_runs(own, value) for value in ACCURACIES.values()])
+def _figure(runs: Mapping[str, pd.DataFrame], losses: Losses) -> Figure:
+    ticks: dict[float, str] = dict(enumerate(ACCURACIES.values()))
+    reached = {
+        name: {place: interval(own, key) for place, key in enumerate(ACCURACIES)}
         for name, own in runs.items()
-        if own
-    )
+        if len(own)
+    }
     pair = [runs[name] for name in COVARIANCES]
-    apart = [difference(pair[0], pair[1], value) for value in ACCURACIES.values()]
-    between = (Curve(" − ".join(COVARIANCES), list(names), apart),) if apart[0].count else ()
+    gained = {place: difference(*pair, key) for place, key in enumerate(ACCURACIES)}
+    between = {" − ".join(COVARIANCES): gained} if gained[0].count else {}
     tested = "Test classes"
+    bars: dict[str, Any] = {"names": ticks, "bars": True, "joined": False}
     panels = [
-        Panel("Epoch", "Classifier's training loss", losses),
-        Panel(tested, "Accuracy (%)", reached, names, bars=True, joined=False),
-        Panel(tested, "Difference (points)", between, names, bars=True, joined=False, zero=True),
+        Panel("Epoch", "Classifier's training loss", curves(_by_epoch(losses))),
+        Panel(tested, "Accuracy (%)", curves(reached), **bars),
+        Panel(tested, "Difference (points)", curves(between), **bars, zero=True),
     ]
-    panels = [panel for panel in panels if panel.curves]
     caption = (
         "The classifier's training loss on its own samples, epoch by epoch; accuracy after the "
         "session; its difference, paired by seed. Bands and bars are 95 % intervals over seeds."
     )
-    lines = panel_lines(panels)
-    return Drawing("mapping-curves", caption, lambda: panel_figure(panels, 3), lines)
+    return panel_figure("mapping-curves", panels, caption, 3)
 
 
-def _loss_curve(name: str, curves: Mapping[int, np.ndarray]) -> Curve:
-    steps = range(min(map(len, curves.values())))
-    means = [mean_interval([float(curve[step]) for curve in curves.values()]) for step in steps]
-    return Curve(name, [step + 1 for step in steps], means)
+def _by_epoch(losses: Losses) -> dict[str, dict[float, Interval]]:
+    return {
+        name: {
+            step + 1: mean_interval([float(curve[step]) for curve in own.values()])
+            for step in range(min(map(len, own.values()), default=0))
+        }
+        for name, own in losses.items()
+    }

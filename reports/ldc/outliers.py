@@ -2,62 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+import pandas as pd
+from pydantic import Field
 
 from fscil_bench.errors import UsageError
-from fscil_bench.metrics import Interval
-from fscil_bench.report import ReportInput
+from fscil_bench.params import AS_WORDS
+from fscil_bench.report import Column, Figure, Notes, Section, Table
+from fscil_bench.reporting.panels import Panel
+from fscil_bench.reporting.sentences import difference_sentence
+from fscil_bench.reporting.tables import ROW_COLUMNS, measure_columns
 
-from ._outlier_figure import METHODS, RIVALS, Key, Runs, outlier_drawing
-from ._paired import paired_interval
-from ._rows import Row
-from ._run_values import (
-    Value,
-    difference,
-    drop,
-    last_accuracy,
-    last_harmonic,
-    last_new,
-    over_runs,
-    retention,
-)
-from ._sentences import difference_sentence
-from ._shelf import Shelf
-from ._study import Findings, Study, Table
-from ._tables import Column, TableRow
-from ._terms import StudyParams, Terms
-from ._variants import Variant
+from .shelf import Shelf
+from .study import Findings, Study, panel_figure
+from .terms import StudyParams, Terms
+from .values import apart, curves, difference, interval, means
+from .variants import Variant
 
+Runs = Mapping[tuple[str, str], pd.DataFrame]
+"""By split and method."""
+
+METHODS = ("ncm", "free_lunch", "ldc")
+RIVALS = METHODS[:2]
 NORMAL = "seeded"
 FALLBACK = 1e-6
 """A fraction of which no class has as many images as there are shots: the farthest are drawn."""
 
-VALUES: Mapping[str, Value] = {
-    "last": last_accuracy,
-    "new": last_new,
-    "harmonic": last_harmonic,
-    "performance_drop": drop,
-    "performance_retention": retention,
-}
-COLUMNS = (
-    Column("last", "All", "Last session (%)", "none"),
-    Column("new", "New", "Last session (%)", "none"),
-    Column("harmonic", "HM", "Last session (%)", "none"),
-    Column("performance_drop", "PD", best="none"),
-    Column("performance_retention", "PR", best="none"),
-)
+KEYS = ("last", "last_new", "last_harmonic", "performance_drop", "performance_retention")
+COLUMNS = tuple(replace(column, best="none") for column in measure_columns(*KEYS))
 """Without a best: normal shots would always have it."""
-
+MORE = ("last", "performance_drop", "performance_retention")
 DIFFERENCES = (
-    *(Column(f"{c.key}", c.heading, "Difference", "none") for c in COLUMNS),
+    *(replace(column, group="Difference") for column in COLUMNS),
     *(
-        Column(f"more_{c.key}", c.heading, "More than for normal shots", "none")
-        for c in COLUMNS
-        if c.key in ("last", "performance_drop", "performance_retention")
+        Column(f"more_{column.key}", column.heading, "More than for normal shots")
+        for column in COLUMNS
+        if column.key in MORE
     ),
 )
 NOTE = (
@@ -74,12 +57,8 @@ PAIRED = (
 )
 
 
-def _numbers(value: object) -> object:
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-
-
 Fractions = Annotated[
-    tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1), BeforeValidator(_numbers)
+    tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1), AS_WORDS
 ]
 """Fractions of a class; on a command line `0.1,0.5`."""
 
@@ -103,9 +82,7 @@ class Outliers(Study):
     title = "Shots far from their class mean"
     Params = OutliersParams
 
-    params: OutliersParams
-
-    def variants(self, terms: Terms) -> list[Variant]:
+    def variants(self, terms: Terms, params: OutliersParams) -> list[Variant]:
         """Return every method with every kind of shots.
 
         Raises:
@@ -116,99 +93,133 @@ class Outliers(Study):
                 "outliers compares splits: leave --split away, and say with "
                 "--set fractions=0.1,0.5 from which parts of a class shots are drawn"
             )
-        return list(self._all(terms).values())
+        return list(_variants(terms, _splits(terms, params)).values())
 
-    def findings(self, terms: Terms, shelf: Shelf, given: ReportInput) -> Findings:
+    def findings(self, terms: Terms, shelf: Shelf, params: OutliersParams) -> Findings:
         """Return accuracies for every kind of shots, and differences between methods."""
-        del given
-        names = self._splits(terms)
-        runs = {key: shelf.runs(variant) for key, variant in self._all(terms).items()}
-        note = NOTE.format(shot=terms.protocol.shot)
-        tables = [
-            Table("outliers", "Accuracy", note, COLUMNS, _rows(runs, names)),
-            Table("outliers-differences", "Differences", PAIRED, DIFFERENCES, _apart(runs, names)),
-        ]
-        shown = [
-            Row(tuple(own.values()), method)
-            for method in METHODS
-            if (own := runs[NORMAL, method] or runs[next(iter(names)), method])
-        ]
-        return Findings(_sentences(runs, names), tables, [outlier_drawing(runs, names)], shown)
-
-    def _splits(self, terms: Terms) -> dict[str, str]:
-        """Return the splits, the farthest shots first, with what they are called."""
-        images = terms.protocol.train_images
-        shot = terms.protocol.shot
-        # A fraction of fewer images than shots is taken for just as many.
-        farthest = shot / images if images else FALLBACK
-        splits = {f"outlier:{farthest:g}": f"{shot} farthest"}
-        for fraction in sorted(self.params.fractions):
-            splits.setdefault(f"outlier:{fraction:g}", f"{100 * fraction:g} %")
-        return splits | {NORMAL: "normal"}
-
-    def _all(self, terms: Terms) -> dict[Key, Variant]:
-        found: dict[Key, Variant] = {}
-        for split in self._splits(terms):
-            found[split, "ncm"] = terms.ncm("tukey", split=split)
-            found[split, "free_lunch"] = terms.free_lunch(split=split)
-            found[split, "ldc"] = terms.ldc(split=split)
-        return found
-
-
-def _rows(runs: Mapping[Key, Runs], names: Mapping[str, str]) -> list[TableRow]:
-    return [
-        TableRow(
-            f"{method}, {name}",
-            len(own),
-            {key: over_runs(own, value) for key, value in VALUES.items()},
-            {"method": method, "split": split},
+        names = _splits(terms, params)
+        runs = {key: shelf.runs(variant) for key, variant in _variants(terms, names).items()}
+        farthest = next(iter(names))
+        shown = {method: (runs[NORMAL, method], runs[farthest, method]) for method in METHODS}
+        return Findings(
+            [
+                Notes(_sentences(runs, names)),
+                Section("Accuracy", [_reached(runs, names, terms.protocol.shot)]),
+                Section("Differences", [_gained(runs, names)]),
+                _figure(runs, names),
+            ],
+            {method: normal if len(normal) else far for method, (normal, far) in shown.items()},
         )
+
+
+def _splits(terms: Terms, params: OutliersParams) -> dict[str, str]:
+    """Return the splits, the farthest shots first, with what they are called."""
+    images, shot = terms.protocol.train_images, terms.protocol.shot
+    # A fraction of fewer images than shots is taken for just as many.
+    farthest = shot / images if images else FALLBACK
+    splits = {f"outlier:{farthest:g}": f"{shot} farthest"}
+    for fraction in sorted(params.fractions):
+        splits.setdefault(f"outlier:{fraction:g}", f"{100 * fraction:g} %")
+    return splits | {NORMAL: "normal"}
+
+
+def _variants(terms: Terms, splits: Mapping[str, str]) -> dict[tuple[str, str], Variant]:
+    found = {}
+    for split in splits:
+        found[split, "ncm"] = terms.ncm("tukey", split=split)
+        found[split, "free_lunch"] = terms.free_lunch(split=split)
+        found[split, "ldc"] = terms.ldc(split=split)
+    return found
+
+
+def _reached(runs: Runs, names: Mapping[str, str], shot: int) -> Table:
+    labelled = {
+        f"{method}, {name}": runs[split, method].assign(method=method, split=split)
         for split, name in names.items()
         for method in METHODS
-        if (own := runs[split, method])
-    ]
+    }
+    return _table("outliers", labelled, COLUMNS, ["method", "split"], NOTE.format(shot=shot))
 
 
-def _apart(runs: Mapping[Key, Runs], names: Mapping[str, str]) -> list[TableRow]:
-    rows = []
-    for split, name in names.items():
-        for rival in RIVALS:
-            ours, theirs = runs[split, "ldc"], runs[split, rival]
-            shared = len(set(ours) & set(theirs))
-            if not shared:
-                continue
-            cells = {key: difference(ours, theirs, value) for key, value in VALUES.items()}
-            if split != NORMAL:
-                cells |= {f"more_{k}": _more(runs, split, rival, v) for k, v in VALUES.items()}
-            facts = {"rival": rival, "split": split}
-            rows.append(TableRow(f"ldc − {rival}, {name}", shared, cells, facts))
-    return rows
+def _gained(runs: Runs, names: Mapping[str, str]) -> Table:
+    labelled = {
+        f"ldc − {rival}, {name}": _gain(runs, split, rival)
+        .join(_more(runs, split, rival).add_prefix("more_"))
+        .assign(rival=rival, split=split)
+        for split, name in names.items()
+        for rival in RIVALS
+    }
+    return _table("outliers-differences", labelled, DIFFERENCES, ["rival", "split"], PAIRED)
 
 
-def _gains(runs: Mapping[Key, Runs], split: str, rival: str, value: Value) -> dict[int, float]:
-    ours, theirs = runs[split, "ldc"], runs[split, rival]
-    return {seed: value(ours[seed]) - value(theirs[seed]) for seed in ours if seed in theirs}
+def _table(
+    name: str,
+    runs: Mapping[str, pd.DataFrame],
+    columns: Sequence[Column],
+    facts: Sequence[str],
+    note: str,
+) -> Table:
+    frame = means(runs, [column.key for column in columns])
+    firsts = {label: own.iloc[0][list(facts)] for label, own in runs.items() if len(own)}
+    frame = frame.join(pd.DataFrame.from_dict(firsts, orient="index"))
+    return Table(name, frame, [*ROW_COLUMNS, *columns], notes=[note])
 
 
-def _more(runs: Mapping[Key, Runs], split: str, rival: str, value: Value) -> Interval:
-    """Return what a difference is for outliers, less what it is for normal shots, by seed."""
-    there, here = (_gains(runs, each, rival, value) for each in (split, NORMAL))
-    return paired_interval(there, here)
+def _gain(runs: Runs, split: str, rival: str) -> pd.DataFrame:
+    """Return what LDC has above a rival with the same shots, by seed."""
+    return apart(runs[split, "ldc"], runs[split, rival], KEYS)
 
 
-def _sentences(runs: Mapping[Key, Runs], names: Mapping[str, str]) -> list[str]:
+def _more(runs: Runs, split: str, rival: str) -> pd.DataFrame:
+    """Return what that gain is for outliers, less what it is for normal shots."""
+    if split == NORMAL:
+        return pd.DataFrame(columns=list(KEYS), dtype=float)
+    return apart(_gain(runs, split, rival), _gain(runs, NORMAL, rival), KEYS)
+
+
+def _sentences(runs: Runs, names: Mapping[str, str]) -> list[str]:
     farthest = next(iter(names))
     far, figure = f"with the {names[farthest]} shots", "accuracy after the last session"
     sentences = []
     for method in METHODS:
-        normal, outlying = runs[NORMAL, method], runs[farthest, method]
-        apart = difference(normal, outlying, last_accuracy)
+        lost = difference(runs[NORMAL, method], runs[farthest, method], "last")
         pair = f"{method} with normal shots", f"{method} {far}"
-        sentences.append(difference_sentence(*pair, figure, apart))
+        sentences.append(difference_sentence(*pair, figure, lost))
     for rival in RIVALS:
-        apart = difference(runs[farthest, "ldc"], runs[farthest, rival], last_accuracy)
-        sentences.append(difference_sentence(f"ldc {far}", rival, figure, apart))
-        more = _more(runs, farthest, rival, retention)
+        gained = interval(_gain(runs, farthest, rival), "last")
+        sentences.append(difference_sentence(f"ldc {far}", rival, figure, gained))
+        more = interval(_more(runs, farthest, rival), "performance_retention")
         pair = f"ldc {far}", "ldc with normal shots"
         sentences.append(difference_sentence(*pair, f"gain in PR over {rival}", more))
     return sentences
+
+
+def _figure(runs: Runs, names: Mapping[str, str]) -> Figure:
+    ticks = {float(place): name for place, name in enumerate(names.values())}
+    reached = {method: {split: runs[split, method] for split in names} for method in METHODS}
+    gained = {
+        f"ldc − {rival}": {split: _gain(runs, split, rival) for split in names} for rival in RIVALS
+    }
+    x_label = "Shots from the farthest part of a class"
+    panels = [
+        Panel(x_label, "Accuracy, last session (%)", _by_split(reached), ticks, bars=True),
+        Panel(x_label, "Difference (points)", _by_split(gained), ticks, bars=True, zero=True),
+    ]
+    caption = (
+        "(a) Accuracy after the last session against where in a class its shots come from, (b) "
+        "differences paired by seed; bars are 95 % intervals over seeds."
+    )
+    return panel_figure("outlier-curves", panels, caption)
+
+
+def _by_split(measured: Mapping[str, Mapping[str, pd.DataFrame]]) -> pd.DataFrame:
+    return curves(
+        {
+            label: {
+                float(place): interval(runs, "last")
+                for place, runs in enumerate(own.values())
+                if len(runs)
+            }
+            for label, own in measured.items()
+        }
+    )

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
+import pandas as pd
 from pydantic import Field
 
 from fscil_bench.errors import UsageError
-from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput
-from fscil_bench.store.runs import StoredRun
+from fscil_bench.report import Column, Figure, Notes, Section, Table
+from fscil_bench.reporting.facts import human_bytes
+from fscil_bench.reporting.sentences import difference_sentence
+from fscil_bench.reporting.tables import ROW_COLUMNS, measure_columns
+from fscil_bench.reporting.violins import ViolinPanel, violin_numbers, violins
 
-from ._costs import drop_slope, drops
-from ._facts import human_bytes
-from ._paired import paired_interval
-from ._rows import Row
-from ._run_values import average, last_accuracy, over_runs
-from ._sentences import difference_sentence
-from ._shelf import Shelf
-from ._study import Drawing, Findings, Study, Table
-from ._tables import Column, TableRow
-from ._terms import StudyParams, Terms
-from ._variants import Variant
-from ._violins import ViolinPanel, Violins, violin_figure, violin_lines
+from .shelf import Shelf
+from .study import Findings, Study
+from .terms import StudyParams, Terms
+from .values import FLOAT, apart, difference, means
+from .variants import Variant
 
-Runs = Mapping[tuple[str, int], StoredRun]
-"""Runs by class order and seed."""
+Best = Literal["lowest", "none"]
 
 LDC = "ldc"
 NOTE = (
@@ -63,9 +59,7 @@ class Scalability(Study):
     title = "Accuracy lost as classes come, at fixed memory"
     Params = ScalabilityParams
 
-    params: ScalabilityParams
-
-    def variants(self, terms: Terms) -> list[Variant]:
+    def variants(self, terms: Terms, params: ScalabilityParams) -> list[Variant]:
         """Return LDC, and Free-Lunch with each way of spending the bytes, in every class order.
 
         Raises:
@@ -75,53 +69,43 @@ class Scalability(Study):
             raise UsageError(
                 f"scalability compares sessions, and protocol {terms.protocol.name!r} has none"
             )
-        return [variant for own in self._named(terms).values() for variant in own.values()]
+        named = _named(terms, params.orders).values()
+        return [variant for own in named for variant in own.values()]
 
-    def findings(self, terms: Terms, shelf: Shelf, given: ReportInput) -> Findings:
+    def findings(self, terms: Terms, shelf: Shelf, params: ScalabilityParams) -> Findings:
         """Return drops by session, their slopes, and differences of slopes."""
-        del given
-        runs = {
-            name: {
-                (order, seed): run
-                for order, variant in variants.items()
-                for seed, run in shelf.runs(variant).items()
-            }
-            for name, variants in self._named(terms).items()
-        }
-        runs = {name: own for name, own in runs.items() if own}
         seen = [terms.protocol.classes_seen(t) for t in range(1, terms.protocol.sessions + 1)]
-        several = f" ({self.params.orders} class orders, taken together)"
-        note = NOTE.format(
-            bytes=f"{4 * terms.dim**2:,}", orders=several if self.params.orders > 1 else ""
+        named = _named(terms, params.orders).items()
+        runs = {name: _by_order(shelf, variants, seen) for name, variants in named}
+        runs = {name: own for name, own in runs.items() if len(own)}
+        several = f" ({params.orders} class orders, taken together)" * (params.orders > 1)
+        note = NOTE.format(bytes=f"{FLOAT * terms.dim**2:,}", orders=several)
+        return Findings(
+            [
+                Notes(_sentences(runs)),
+                Section("Accuracy drop", [_drops(runs, seen, note)]),
+                Section("Differences", [_apart(runs, seen)]),
+                _figure(runs, seen),
+            ],
+            {
+                f"{name}, class order {order}" if params.orders > 1 else name: own.loc[order]
+                for name, own in runs.items()
+                for order in own.index.unique(0)
+            },
+            [_memory(name, own) for name, own in runs.items()],
         )
-        tables = [
-            Table("scalability", "Accuracy drop", note, _columns(seen), _rows(runs)),
-            Table(
-                "scalability-differences", "Differences", PAIRED, _apart_columns(seen), _apart(runs)
-            ),
-        ]
-        shown = [
-            Row(tuple(r for (at, _), r in own.items() if at == order), _label(name, order, self))
-            for name, own in runs.items()
-            for order in dict.fromkeys(order for order, _ in own)
-        ]
-        remarks = [_memory(name, own) for name, own in runs.items()]
-        return Findings(_sentences(runs), tables, [_drawing(runs, seen)], shown, remarks)
 
-    def _named(self, terms: Terms) -> dict[str, dict[str, Variant]]:
-        """Return variants by name and class order."""
-        makers: dict[str, Callable[..., Variant]] = {LDC: terms.ldc}
-        for mode in terms.budget_modes:
-            makers[f"free_lunch, {mode}"] = lambda mode=mode, **changes: terms.budgeted(
-                mode, **changes
-            )
-        return {
-            name: {
-                order: make(overrides={"class_order": order} if number else {})
-                for number, order in enumerate(_orders(terms.protocol, self.params.orders))
-            }
-            for name, make in makers.items()
-        }
+
+def _named(terms: Terms, count: int) -> dict[str, dict[str, Variant]]:
+    """Return variants by name and class order."""
+    makers: dict[str, Callable[..., Variant]] = {LDC: terms.ldc}
+    for mode in terms.budget_modes:
+        makers[f"free_lunch, {mode}"] = partial(terms.budgeted, mode)
+    own, *others = _orders(terms.protocol, count)
+    return {
+        name: {own: make(), **{o: make(overrides={"class_order": o}) for o in others}}
+        for name, make in makers.items()
+    }
 
 
 def _orders(protocol: Protocol, count: int) -> list[str]:
@@ -130,108 +114,75 @@ def _orders(protocol: Protocol, count: int) -> list[str]:
     return [protocol.class_order, *(o for o in others if o != protocol.class_order)][:count]
 
 
-def _label(name: str, order: str, report: Scalability) -> str:
-    return f"{name}, class order {order}" if report.params.orders > 1 else name
+def _by_order(shelf: Shelf, variants: Mapping[str, Variant], seen: Sequence[int]) -> pd.DataFrame:
+    """Return runs by class order and seed, with drops by classes seen and slopes of 10 classes."""
+    runs = pd.concat({order: shelf.runs(variant) for order, variant in variants.items()})
+    if runs.empty:
+        return runs
+    drops = {
+        f"drop_{n}": runs["session_0"] - runs[f"session_{t}"] for t, n in enumerate(seen, start=1)
+    }
+    return runs.assign(slope=10 * runs["drop_slope"], **drops)
 
 
-def _columns(seen: list[int]) -> list[Column]:
-    columns = [Column(f"drop_{n}", str(n), "Drop after classes", "lowest") for n in seen]
-    columns.append(Column("slope", "Slope", best="lowest"))
-    return [*columns, Column("last", "Last"), Column("average", "Avg")]
+def _drop_columns(seen: Sequence[int], best: Best) -> list[Column]:
+    group = "Drop after classes"
+    columns = [Column(f"drop_{n}", str(n), group, best=best) for n in seen]
+    return [*columns, Column("slope", "Slope", best=best)]
 
 
-def _apart_columns(seen: list[int]) -> list[Column]:
-    columns = [Column(f"drop_{n}", str(n), "Drop after classes", "none") for n in seen]
-    return [*columns, Column("slope", "Slope", best="none")]
+def _drops(runs: Mapping[str, pd.DataFrame], seen: Sequence[int], note: str) -> Table:
+    columns = [*_drop_columns(seen, "lowest"), *measure_columns("last", "average")]
+    frame = means(runs, [column.key for column in columns])
+    return Table("scalability", frame, [*ROW_COLUMNS, *columns], notes=[note])
 
 
-def _slope(run: StoredRun) -> float:
-    return 10 * drop_slope(run)
+def _apart(runs: Mapping[str, pd.DataFrame], seen: Sequence[int]) -> Table:
+    columns = _drop_columns(seen, "none")
+    keys = [column.key for column in columns]
+    pairs = {f"{name} − {LDC}": more for name, more in _more(runs, keys).items()}
+    frame = means(pairs, keys)
+    return Table("scalability-differences", frame, [*ROW_COLUMNS, *columns], notes=[PAIRED])
 
 
-def _drop_values(runs: Runs, session: int) -> dict[tuple[str, int], float]:
-    return {key: drops(run)[session] for key, run in runs.items()}
+def _more(runs: Mapping[str, pd.DataFrame], keys: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Return by how much each of Free-Lunch's figures is above LDC's, by name, pair by pair."""
+    rivals = {name: own for name, own in runs.items() if name != LDC and LDC in runs}
+    return {name: apart(own, runs[LDC], keys) for name, own in rivals.items()}
 
 
-def _rows(runs: Mapping[str, Runs]) -> list[TableRow]:
-    rows = []
-    for name, own in runs.items():
-        sessions = next(iter(own.values())).record.sessions[1:]
-        cells = {
-            f"drop_{s.classes_seen}": mean_interval(list(_drop_values(own, s.index).values()))
-            for s in sessions
-        }
-        cells |= {"slope": over_runs(own, _slope), "last": over_runs(own, last_accuracy)}
-        cells["average"] = over_runs(own, average)
-        rows.append(TableRow(name, len(own), cells))
-    return rows
-
-
-def _apart(runs: Mapping[str, Runs]) -> list[TableRow]:
-    ldc = runs.get(LDC, {})
-    rows = []
-    for name, own in runs.items():
-        shared = len(set(own) & set(ldc))
-        if name == LDC or not shared:
-            continue
-        sessions = next(iter(own.values())).record.sessions[1:]
-        cells = {
-            f"drop_{s.classes_seen}": paired_interval(
-                _drop_values(own, s.index), _drop_values(ldc, s.index)
-            )
-            for s in sessions
-        }
-        cells["slope"] = _slopes_apart(own, ldc)
-        rows.append(TableRow(f"{name} − {LDC}", shared, cells))
-    return rows
-
-
-def _slopes_apart(ours: Runs, theirs: Runs) -> Interval:
-    first, second = ({key: _slope(run) for key, run in runs.items()} for runs in (ours, theirs))
-    return paired_interval(first, second)
-
-
-def _sentences(runs: Mapping[str, Runs]) -> list[str]:
-    ldc = runs.get(LDC, {})
+def _sentences(runs: Mapping[str, pd.DataFrame]) -> list[str]:
     figure, unit = "slope of the accuracy drop", "points for 10 classes"
-    pairs = "pairs of runs"
+    none = pd.DataFrame({"slope": []})
     return [
-        difference_sentence(name, LDC, figure, _slopes_apart(own, ldc), unit, pairs)
+        difference_sentence(
+            name, LDC, figure, difference(own, runs.get(LDC, none), "slope"), unit, "pairs of runs"
+        )
         for name, own in runs.items()
         if name != LDC
     ]
 
 
-def _memory(name: str, runs: Runs) -> str:
-    sessions = next(iter(runs.values())).record.sessions
-    first, last = (human_bytes(s.state_bytes) for s in (sessions[0], sessions[-1]))
+def _memory(name: str, runs: pd.DataFrame) -> str:
+    first, last = (human_bytes(int(runs[key].iloc[0])) for key in ("state_0", "bytes"))
     return f"{name} stores {first} in all after the base session and {last} after the last."
 
 
-def _drawing(runs: Mapping[str, Runs], seen: list[int]) -> Drawing:
-    ldc = runs.get(LDC, {})
-    lost = [
-        Violins(name, {n: list(_drop_values(own, t).values()) for t, n in enumerate(seen, start=1)})
-        for name, own in runs.items()
-    ]
-    more = [
-        Violins(name, {n: _more(own, ldc, t) for t, n in enumerate(seen, start=1)})
-        for name, own in runs.items()
-        if name != LDC and set(own) & set(ldc)
-    ]
-    panels = [ViolinPanel("Accuracy lost (points)", lost)]
-    panels += [ViolinPanel("More than ldc (points)", more, zero=True)] if more else []
+def _figure(runs: Mapping[str, pd.DataFrame], seen: Sequence[int]) -> Figure:
+    panels = [ViolinPanel("Accuracy lost (points)", _by_run(runs, seen))]
+    more = _by_run(_more(runs, [f"drop_{n}" for n in seen]), seen)
+    panels += [ViolinPanel("More than ldc (points)", more, zero=True)] if len(more) else []
     caption = (
         "(a) Accuracy lost since the base session, (b) how much more of it Free-Lunch loses than "
         "LDC, paired by seed and class order, against the number of classes seen. A violin for "
         "each method and session (kernel density, cut at the extremes), its dots the runs, its bar "
         "their median."
     )
-    lines = violin_lines(panels)
-    return Drawing("drop-violins", caption, lambda: violin_figure(panels), lines)
+    return Figure("drop-violins", lambda: violins(panels), violin_numbers(panels), caption)
 
 
-def _more(ours: Runs, theirs: Runs, session: int) -> list[float]:
-    """Return how much more accuracy is lost, run by run, in points."""
-    first, second = (_drop_values(runs, session) for runs in (ours, theirs))
-    return [first[key] - second[key] for key in first if key in second]
+def _by_run(runs: Mapping[str, pd.DataFrame], seen: Sequence[int]) -> pd.DataFrame:
+    lines = [
+        (name, n, value) for name, own in runs.items() for n in seen for value in own[f"drop_{n}"]
+    ]
+    return pd.DataFrame(lines, columns=["label", "classes_seen", "value"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fscil_bench.errors import UsageError
-from fscil_bench.params import params_dict, parse_params
+from fscil_bench.params import params_dict, parse_params, words
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.request import Design, RunRequest, Wanted
@@ -123,7 +123,7 @@ def settings(text: str) -> dict[str, str]:
         UsageError: an entry has no `=`, or a name is there twice.
     """
     found: dict[str, str] = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
+    for entry in words(text):
         name, equals, value = (part.strip() for part in entry.partition("="))
         if not equals:
             raise UsageError(f"{entry!r} in {text!r}: write name=value,name=value")

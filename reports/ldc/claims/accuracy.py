@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from fscil_bench.metrics import mean_interval
-from fscil_bench.store.runs import StoredRun
+import pandas as pd
 
-from ._ablation import BASELINE, MAPPING, RECURRENT
-from ._claims import NO_RUNS, Claim, Part, compared, contrasted, untested
-from ._claims_setup import FEW_SHOTS, Setup
-from ._run_values import average, drop, last_accuracy, last_harmonic, retention
-from ._shelf import Shelf
-from ._terms import LOSSES
+from ..ablation import BASELINE, MAPPING, RECURRENT
+from ..shelf import Shelf
+from ..terms import LOSSES
+from ..values import apart
+from .claim import NO_RUNS, Claim, Part, compared, untested
+from .setup import FEW_SHOTS, Setup
 
-Runs = Mapping[int, StoredRun]
-
-FIGURES: Mapping[str, Callable[[StoredRun], float]] = {
-    "last session": last_accuracy,
-    "average over sessions": average,
-    "harmonic mean": last_harmonic,
+FIGURES = {
+    "last": "last session",
+    "average": "average over sessions",
+    "last_harmonic": "harmonic mean",
 }
 """What methods are compared by, in %."""
 
@@ -31,7 +28,7 @@ def sampler_claim(setup: Setup, shelf: Shelf) -> Claim:
         "The Gaussian sampler with the mapping improves on the baseline",
         "Last-session accuracy of covariance=mapped, recurrent_steps=0 minus that of "
         "sampler=none; holds above 0.",
-        (_step(setup, shelf, MAPPING, BASELINE, last_accuracy),),
+        (_step(setup, shelf, MAPPING, BASELINE, "last"),),
     )
 
 
@@ -42,14 +39,14 @@ def recurrent_claim(setup: Setup, shelf: Shelf) -> Claim:
         "Recurrent calibration improves on the sampler",
         f"Last-session accuracy of recurrent_steps={setup.recurrent_steps} minus that of "
         "recurrent_steps=0; holds above 0.",
-        (_step(setup, shelf, RECURRENT, MAPPING, last_accuracy),),
+        (_step(setup, shelf, RECURRENT, MAPPING, "last"),),
     )
 
 
 def loss_claim(setup: Setup, shelf: Shelf) -> Claim:
     """Return claim (c)."""
     kl, *rivals = ((loss, shelf.runs(setup.complete(loss=loss))) for loss in LOSSES)
-    parts = [compared(kl[1], runs, last_accuracy, f"over {loss}") for loss, runs in rivals]
+    parts = [compared(kl[1], runs, "last", f"over {loss}") for loss, runs in rivals]
     return Claim(
         "c",
         "KL is the best matching loss",
@@ -61,23 +58,16 @@ def loss_claim(setup: Setup, shelf: Shelf) -> Claim:
 
 def outlier_claim(setup: Setup, shelf: Shelf) -> Claim:
     """Return claim (e)."""
-    sides = {
-        (method, split): shelf.runs(make(split=split))
-        for method, make in (("ldc", setup.ldc), ("free_lunch", setup.free_lunch))
-        for split in (setup.outlier_split, "seeded")
-    }
 
-    def gain(split: str, value: Callable[[StoredRun], float]) -> dict[int, float]:
-        ours, theirs = sides["ldc", split], sides["free_lunch", split]
-        return {seed: value(ours[seed]) - value(theirs[seed]) for seed in ours if seed in theirs}
+    def gain(split: str) -> pd.DataFrame:
+        sides = [shelf.runs(make(split=split)) for make in (setup.ldc, setup.free_lunch)]
+        found = apart(*sides, ["performance_drop", "performance_retention"])
+        # A smaller drop is the better one.
+        return found.assign(performance_drop=-found["performance_drop"])
 
-    parts = [
-        contrasted(gain(setup.outlier_split, value), gain("seeded", value), name)
-        for name, value in (
-            ("gain in PD", lambda run: -drop(run)),
-            ("gain in PR", retention),
-        )
-    ]
+    outlying, usual = gain(setup.outlier_split), gain("seeded")
+    named = {"performance_drop": "gain in PD", "performance_retention": "gain in PR"}
+    parts = [compared(outlying, usual, key, name) for key, name in named.items()]
     return Claim(
         "e",
         "The gain over Free-Lunch is larger for outlier shots",
@@ -105,8 +95,8 @@ def _episodes(setup: Setup, shelf: Shelf, shot: int) -> Part:
     found = [list(shelf.episodes(variant).values()) for variant in setup.few_shot(shot)]
     if not all(found):
         return untested("its episodes are not stored", name)
-    ours, theirs = (dict(enumerate((100 * each[0].accuracies).tolist())) for each in found)
-    return contrasted(ours, theirs, name)
+    ours, theirs = (pd.DataFrame({"accuracy": 100 * each[0].accuracies}) for each in found)
+    return compared(ours, theirs, "accuracy", name)
 
 
 def first_session_claim(setup: Setup, shelf: Shelf) -> Claim:
@@ -115,16 +105,14 @@ def first_session_claim(setup: Setup, shelf: Shelf) -> Claim:
         "k",
         "Session-0 accuracy is higher, benefited by the PCU",
         "Accuracy in session 0 of the whole of LDC minus that of sampler=none; holds above 0.",
-        (_step(setup, shelf, RECURRENT, BASELINE, lambda run: 100 * run.accuracies[0]),),
+        (_step(setup, shelf, RECURRENT, BASELINE, "first"),),
     )
 
 
-def _step(
-    setup: Setup, shelf: Shelf, after: str, before: str, value: Callable[[StoredRun], float]
-) -> Part:
+def _step(setup: Setup, shelf: Shelf, after: str, before: str, key: str) -> Part:
     """Return what one row of the ablation adds to another."""
     ours, theirs = (shelf.runs(setup.ablation[name]) for name in (after, before))
-    return compared(ours, theirs, value)
+    return compared(ours, theirs, key)
 
 
 def fact_claim(setup: Setup, shelf: Shelf) -> Claim:
@@ -132,7 +120,7 @@ def fact_claim(setup: Setup, shelf: Shelf) -> Claim:
     reason = "needs a method or representation called fact, which is not registered"
     part = untested(reason)
     if setup.fact is not None:
-        part = compared(shelf.runs(setup.ldc()), shelf.runs(setup.fact), last_accuracy)
+        part = compared(shelf.runs(setup.ldc()), shelf.runs(setup.fact), "last")
     return Claim(
         "l",
         "LDC is better than FACT",
@@ -145,28 +133,23 @@ def aims(setup: Setup, shelf: Shelf) -> list[Claim]:
     """Return what the project asks of LDC, a row for each rival and figure, by the same rule."""
     ldc, free_lunch = shelf.runs(setup.ldc()), shelf.runs(setup.free_lunch())
     means = {space: shelf.runs(setup.ncm(space)) for space in ("raw", "tukey")}
-    return [
-        *(
-            Claim("better of ncm", name, _AIM, (_over_better(value, ldc, means),))
-            for name, value in FIGURES.items()
-        ),
-        *(
-            Claim("free_lunch", name, _AIM, (compared(ldc, free_lunch, value),))
-            for name, value in FIGURES.items()
-        ),
+    better = [
+        Claim("better of ncm", name, _AIM, (_over_better(key, ldc, means),))
+        for key, name in FIGURES.items()
     ]
+    rival = [
+        Claim("free_lunch", name, _AIM, (compared(ldc, free_lunch, key),))
+        for key, name in FIGURES.items()
+    ]
+    return [*better, *rival]
 
 
 _AIM = "The figure of LDC minus that of the rival; holds above 0."
 
 
-def _over_better(value: Callable[[StoredRun], float], ldc: Runs, means: Mapping[str, Runs]) -> Part:
+def _over_better(key: str, ldc: pd.DataFrame, means: Mapping[str, pd.DataFrame]) -> Part:
     """Return LDC against class means in the space in which their own mean is higher."""
-    if not all(means.values()):
+    if not all(map(len, means.values())):
         return untested(NO_RUNS)
-    reached = {
-        space: mean_interval([value(run) for run in runs.values()]).mean
-        for space, runs in means.items()
-    }
-    best = max(reached, key=lambda space: reached[space])
-    return compared(ldc, means[best], value, f"over ncm in {best} space")
+    best = max(means, key=lambda space: means[space][key].mean())
+    return compared(ldc, means[best], key, f"over ncm in {best} space")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fscil_bench.metrics import Interval, mean_interval
-from fscil_bench.store.runs import StoredRun
+import pandas as pd
 
-from ._paired import OPEN, UNTESTED, Verdict, above_zero, all_of, high, low, paired_interval
+from fscil_bench.metrics import Interval
+from fscil_bench.reporting.sentences import number, signed
+from fscil_bench.reporting.statistics import OPEN, UNTESTED, Verdict, above_zero, all_of
+
+from ..values import difference
 
 NOTHING = Interval(math.nan, math.nan, 0)
 NO_RUNS = "its runs are not stored"
@@ -71,41 +73,27 @@ def untested(reason: str, name: str = "") -> Part:
 
 
 def compared(
-    first: Mapping[int, StoredRun],
-    second: Mapping[int, StoredRun],
-    value: Callable[[StoredRun], float],
-    name: str = "",
-    unit: str = "points",
+    ours: pd.DataFrame, theirs: pd.DataFrame, key: str, name: str = "", unit: str = "points"
 ) -> Part:
-    """Return the part that claims a higher value for the first runs than for the second.
+    """Return the part that claims higher values for `ours` than for `theirs`.
 
     Args:
-        first: runs by seed.
-        second: the runs they are paired with.
-        value: the figure of a run, in `unit`.
+        ours: runs, or what else makes a pair, by what tells the pairs apart.
+        theirs: what they are paired with.
+        key: the column of the figure, in `unit`.
         name: of the part.
         unit: of the figure.
     """
-    ours = {seed: value(run) for seed, run in first.items()}
-    theirs = {seed: value(run) for seed, run in second.items()}
-    return contrasted(ours, theirs, name, unit)
-
-
-def contrasted(
-    ours: Mapping[int, float], theirs: Mapping[int, float], name: str = "", unit: str = "points"
-) -> Part:
-    """Return the part that claims higher values for `ours` than for `theirs`, paired by key."""
-    interval = paired_interval(ours, theirs)
+    interval = difference(ours, theirs, key)
     if interval.count == 0:
         return untested(NO_RUNS, name)
-    return Part(above_zero(interval), name, interval, unit, both_sides(ours, theirs))
+    return Part(above_zero(interval), name, interval, unit, both_sides(ours, theirs, key))
 
 
-def both_sides(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
-    """Return the means of both sides over the keys that they share."""
-    shared = [key for key in ours if key in theirs]
-    means = [mean_interval([side[key] for key in shared]).mean for side in (ours, theirs)]
-    return f"{number(means[0])} against {number(means[1])}"
+def both_sides(ours: pd.DataFrame, theirs: pd.DataFrame, key: str) -> str:
+    """Return the means of both sides over the pairs."""
+    one, two = ours[[key]].join(theirs[[key]], how="inner", rsuffix="_").dropna().mean()
+    return f"{number(one)} against {number(two)}"
 
 
 def part_text(part: Part, pairs: str) -> str:
@@ -116,7 +104,7 @@ def part_text(part: Part, pairs: str) -> str:
     written = signed if part.difference else number
     figure = written(part.interval.mean)
     if part.interval.count > 1:
-        figure += f" [{written(low(part.interval))}, {written(high(part.interval))}]"
+        figure += f" [{written(part.interval.low)}, {written(part.interval.high)}]"
     sides = f"; {part.detail}" if part.detail else ""
     text = f"{head}{figure} {part.unit} (n = {part.interval.count} {pairs}{sides})"
     if part.verdict == OPEN and not math.isnan(part.smallest):
@@ -131,18 +119,3 @@ def measured_text(claim: Claim) -> str:
         return texts[0]
     verdicts = [part.verdict for part in claim.parts]
     return "; ".join(f"{text}: {verdict}" for text, verdict in zip(texts, verdicts, strict=True))
-
-
-def number(value: float) -> str:
-    """Return a number with two decimals, or two significant digits if it is smaller than 0.1.
-
-    What is smaller than 1e-12 is what rounding leaves of 0.
-    """
-    value = 0.0 if abs(value) < 1e-12 else value
-    plain = value == 0 or math.isnan(value) or abs(value) >= 0.1
-    return (f"{value:z.2f}" if plain else f"{value:.2g}").replace("-", "−")
-
-
-def signed(value: float) -> str:
-    """Return a number with its sign."""
-    return f"+{number(value)}" if value >= 1e-12 else number(value)

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import numpy as np
+import pandas as pd
 
 from fscil_bench.metrics import mean_interval
-from fscil_bench.store.runs import StoredRun
+from fscil_bench.reporting.statistics import FAILS, HOLDS, at_most
 from fscil_bench.training.backbones import build_backbone, count_parameters
 
-from ._ablation import RECURRENT, SAMPLER
-from ._claims import NO_RUNS, Claim, Part, both_sides, contrasted, untested
-from ._claims_setup import Setup
-from ._costs import (
-    FLOAT,
-    busy_remarks,
-    class_bytes,
-    drop_slope,
-    fixed_bytes,
-    learning_seconds,
-    machine,
-    unit_seconds,
-)
-from ._paired import FAILS, HOLDS, at_most
-from ._shelf import Shelf
+from ..ablation import RECURRENT, SAMPLER
+from ..shelf import Shelf
+from ..values import FLOAT, busy_remarks
+from .claim import NO_RUNS, Claim, Part, both_sides, compared, untested
+from .setup import Setup
 
 TIME_RATIO = 1.5
 UNIT_SHARE = 0.01
@@ -46,21 +37,18 @@ def _slopes(setup: Setup, shelf: Shelf, mode: str) -> Part:
     ours, theirs = shelf.runs(setup.ldc()), shelf.runs(setup.budgeted(mode))
     if setup.protocol.sessions == 0:
         return untested("the protocol has no sessions", mode)
-    flat, steep = ({s: drop_slope(run) for s, run in runs.items()} for runs in (ours, theirs))
-    return contrasted(steep, flat, mode, "points a class")
+    return compared(theirs, ours, "drop_slope", mode, "points a class")
 
 
 def memory_claim(setup: Setup, shelf: Shelf) -> Claim:
     """Return claim (g)."""
-    complete, without = (
-        list(shelf.runs(setup.ablation[name]).values())[:1] for name in (RECURRENT, SAMPLER)
-    )
+    complete, without = (shelf.runs(setup.ablation[name]) for name in (RECURRENT, SAMPLER))
     parts = [untested(NO_RUNS, name) for name in ("covariance", "PCU")]
     if setup.protocol.sessions == 0:
         parts = [untested("the protocol has no sessions", part.name) for part in parts]
-    elif complete:
-        parts[0] = _growth(complete[0], setup.dim)
-        parts[1:] = [_unit_share(complete[0], each) for each in without] or parts[1:]
+    elif len(complete):
+        parts[0] = _growth(complete.iloc[0], setup)
+        parts[1] = _unit_share(complete, without) if len(without) else parts[1]
     return Claim(
         "g",
         "The covariance takes the same memory however many classes there are, and the PCU's "
@@ -73,19 +61,21 @@ def memory_claim(setup: Setup, shelf: Shelf) -> Claim:
     )
 
 
-def _growth(run: StoredRun, dim: int) -> Part:
-    growths = set(class_bytes(run))
-    constant = len(growths) == 1 and growths <= {FLOAT * dim, 2 * FLOAT * dim}
-    detail = f"{' or '.join(f'{g:,g}' for g in sorted(growths))} bytes a new class (D = {dim})"
-    detail += f", {fixed_bytes(run):,} bytes beside them after every session" * constant
-    return Part(HOLDS if constant else FAILS, "covariance", detail=detail)
+def _growth(run: pd.Series, setup: Setup) -> Part:
+    dim, protocol = setup.dim, setup.protocol
+    states = [run[f"state_{t}"] for t in range(protocol.sessions + 1)]
+    growths = sorted({grown / protocol.way for grown in np.diff(states).tolist()})
+    constant = len(growths) == 1 and growths[0] in (FLOAT * dim, 2 * FLOAT * dim)
+    detail = f"{' or '.join(f'{g:,g}' for g in growths)} bytes a new class (D = {dim})"
+    beside = f", {int(run['fixed_bytes']):,} bytes beside them after every session"
+    return Part(HOLDS if constant else FAILS, "covariance", detail=detail + beside * constant)
 
 
-def _unit_share(complete: StoredRun, without: StoredRun) -> Part:
-    name = complete.spec.representation.backbone
-    whole = count_parameters(build_backbone(name, seed=0))
-    unit = (fixed_bytes(complete) - fixed_bytes(without)) // FLOAT
-    detail = f"{unit:,} numbers beside {whole:,} parameters of {name} ({unit / whole:.3%})"
+def _unit_share(complete: pd.DataFrame, without: pd.DataFrame) -> Part:
+    backbone = str(complete["backbone"].iloc[0])
+    whole = count_parameters(build_backbone(backbone, seed=0))
+    unit = int(complete["fixed_bytes"].iloc[0] - without["fixed_bytes"].iloc[0]) // FLOAT
+    detail = f"{unit:,} numbers beside {whole:,} parameters of {backbone} ({unit / whole:.3%})"
     return Part(HOLDS if unit <= UNIT_SHARE * whole else FAILS, "PCU", detail=detail)
 
 
@@ -102,15 +92,18 @@ def time_claim(setup: Setup, shelf: Shelf) -> Claim:
     )
 
 
-def _time_ratio(ours: Mapping[int, StoredRun], theirs: Mapping[int, StoredRun]) -> Part:
-    shared = [s for s in ours if s in theirs and machine(ours[s]) == machine(theirs[s])]
-    if not shared:
-        return untested("no runs of both on one machine are stored" if ours and theirs else NO_RUNS)
-    seconds = [{s: learning_seconds(runs[s]) for s in shared} for runs in (ours, theirs)]
-    ratios = [seconds[0][s] / seconds[1][s] for s in shared if seconds[1][s] > 0]
-    if not ratios:
+def _time_ratio(ours: pd.DataFrame, theirs: pd.DataFrame) -> Part:
+    if not len(ours) or not len(theirs):
+        return untested(NO_RUNS)
+    pairs = ours.join(theirs, how="inner", rsuffix="_free_lunch")
+    pairs = pairs[pairs["machine"] == pairs["machine_free_lunch"]]
+    if pairs.empty:
+        return untested("no runs of both on one machine are stored")
+    timed = pairs[pairs["learning_free_lunch"] > 0]
+    if timed.empty:
         return untested("Free-Lunch's sessions took no time")
-    interval = mean_interval(ratios)
-    detail = f"{both_sides(*seconds)} seconds; unit {unit_seconds(ours):.0f}"
-    detail += "; timed on a busy machine" if busy_remarks({"": ours, " ": theirs}) else ""
+    interval = mean_interval((timed["learning"] / timed["learning_free_lunch"]).tolist())
+    detail = both_sides(ours.loc[pairs.index], theirs.loc[pairs.index], "learning")
+    detail += f" seconds; unit {ours['pretrain_seconds'].min():.0f}"
+    detail += "; timed on a busy machine" * bool(busy_remarks({"ldc": ours, "free_lunch": theirs}))
     return Part(at_most(interval, TIME_RATIO), "", interval, "times", detail, difference=False)

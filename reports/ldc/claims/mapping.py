@@ -7,21 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from fscil_bench.metrics import mean_interval
+from fscil_bench.reporting.sentences import number
 
-from ._claims import Claim, Part, compared, contrasted, number, untested
-from ._claims_setup import Setup
-from ._convergence import classifier_loss, common_threshold, epochs_to, loss_curves
-from ._shelf import Shelf
-from ._terms import COVARIANCES
+from ..convergence import classifier_loss, epochs_to_common, loss_curves
+from ..shelf import Shelf
+from ..terms import COVARIANCES
+from .claim import Claim, Part, compared, untested
+from .setup import Setup
 
 CURVE = classifier_loss(1)
 
 
 def mapping_claim(setup: Setup, shelf: Shelf) -> Claim:
     """Return claim (d)."""
-    mapped, empirical = (shelf.runs(setup.unseen(covariance)) for covariance in COVARIANCES)
-    way = setup.unseen("mapped").overrides["way"]
+    variants = [setup.unseen(covariance) for covariance in COVARIANCES]
+    mapped, empirical = (shelf.runs(variant) for variant in variants)
+    way = variants[0].overrides["way"]
     return Claim(
         "d",
         "The learnt mapping converges faster than the empirical covariance, and generalises better "
@@ -33,24 +34,20 @@ def mapping_claim(setup: Setup, shelf: Shelf) -> Claim:
         "empirical. Holds if both are above 0. Each loss is taken on its own samples: tighter "
         "ones are easier to fit, whether or not they are right.",
         (
-            _convergence(*(loss_curves(shelf, runs, CURVE) for runs in (mapped, empirical))),
-            compared(mapped, empirical, lambda run: 100 * run.metrics[-1].new, "new classes"),
+            _convergence(*(loss_curves(shelf, variant, CURVE) for variant in variants)),
+            compared(mapped, empirical, "last_new", "new classes"),
         ),
     )
 
 
 def _convergence(mapped: Mapping[int, np.ndarray], empirical: Mapping[int, np.ndarray]) -> Part:
-    shared = [seed for seed in mapped if seed in empirical]
-    if not shared:
+    epochs = epochs_to_common(mapped, empirical)
+    if epochs.empty:
         return untested("its training curves are not stored", "epochs")
-    levels = {seed: common_threshold(mapped[seed], empirical[seed]) for seed in shared}
-    slow, fast = (
-        {seed: float(epochs_to(own[seed], levels[seed])) for seed in shared}
-        for own in (empirical, mapped)
-    )
-    part = contrasted(slow, fast, "epochs", "epochs fewer")
+    fast, slow = (epochs[[side]].set_axis(["epochs"], axis=1) for side in ("first", "second"))
+    part = compared(slow, fast, "epochs", "epochs", "epochs fewer")
     finals = [
-        number(mean_interval([float(own[seed][-1]) for seed in shared]).mean)
+        number(float(np.mean([own[seed][-1] for seed in epochs.index])))
         for own in (empirical, mapped)
     ]
     return replace(part, detail=f"{part.detail}; final losses {' against '.join(finals)}")

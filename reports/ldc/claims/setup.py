@@ -11,9 +11,9 @@ from pydantic import Field
 
 from fscil_bench.request import Design
 
-from ._ablation import ablation_variants
-from ._terms import COVARIANCES, LOSSES, StudyParams, Terms
-from ._variants import Variant
+from ..ablation import ablation_variants
+from ..terms import COVARIANCES, LOSSES, StudyParams, Terms
+from ..variants import Variant
 
 FEW_SHOTS = (1, 5)
 FACT = "fact"
@@ -47,7 +47,7 @@ class Setup(Terms):
     @cached_property
     def ablation(self) -> Mapping[str, Variant]:
         """The rows of the paper's ablation."""
-        return ablation_variants(self.ldc, self.recurrent_steps)
+        return ablation_variants(self)
 
     def unseen(self, covariance: str) -> Variant:
         """Return the run of one session of unseen classes, with its training curve."""

@@ -4,39 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated
 
 import numpy as np
+import pandas as pd
+from pydantic import Field
 
-from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.metrics import Interval, mean_interval
-from fscil_bench.report import ReportInput
+from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.params import words
+from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.store.runs import StoredRun
 
-from ._chosen_classes import named_classes, spread_classes
-from ._embedding import FEWEST, ClassFeatures, class_divergences, finite_class
-
-GROUPS = ("base", "new")
+from ..divergence import FEWEST, class_divergences
+from .embedding import ClassFeatures, finite_class
 
 
-class Choice(Protocol):
-    """Which classes are shown, and after which session."""
+@dataclass(frozen=True)
+class TsneParams:
+    """Parameters of the report.
 
-    @property
-    def base(self) -> int:
-        """How many base classes."""
+    Attributes:
+        steps: recurrent steps of the run.
+        ldc_set: `name=value,name=value`: other parameters of LDC.
+        base: how many base classes, spread evenly over all.
+        new: how many later classes, likewise.
+        classes: these classes instead, by id or name, with `,` between.
+        session: after which session; negative numbers count from the last, −1.
+        images: real features of a class, and generated ones of a step, at most.
+        perplexity: of t-SNE; lowered where there are too few samples for it.
+        tsne_seed: of t-SNE.
+    """
 
-    @property
-    def new(self) -> int:
-        """How many later classes."""
-
-    @property
-    def classes(self) -> str:
-        """These classes instead."""
-
-    @property
-    def session(self) -> int:
-        """The session, counted from the last where negative."""
+    steps: Annotated[int, Field(ge=0)] = 3
+    ldc_set: str = ""
+    base: Annotated[int, Field(ge=0)] = 3
+    new: Annotated[int, Field(ge=0)] = 3
+    classes: str = ""
+    session: int = -1
+    images: Annotated[int, Field(ge=4)] = 25
+    perplexity: Annotated[float, Field(ge=1)] = 30.0
+    tsne_seed: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Calibration:
         run: what generated them.
         session: after which they were generated.
         shown: the classes that are drawn.
-        divergences: by class id, KL(generated‖real) in nats after each step, then the floor.
+        divergences: by class id, KL(generated‖real) in nats: `step_{r}` after each step, `floor`.
         power: what took real features to the space of the generated ones.
         notes: what was left out, and why.
     """
@@ -55,7 +62,7 @@ class Calibration:
     run: StoredRun
     session: int
     shown: tuple[ClassFeatures, ...]
-    divergences: Mapping[int, tuple[float, ...]]
+    divergences: pd.DataFrame
     power: float
     notes: tuple[str, ...]
 
@@ -64,22 +71,28 @@ class Calibration:
         """How many recurrent steps there are."""
         return len(self.shown[0].generated) - 1
 
+    @property
+    def names(self) -> dict[int, str]:
+        """The names of the classes that are shown, by id, with what they are."""
+        names = self.run.record.class_names
+        new = {each.class_id: self.is_new(each.class_id) for each in self.shown}
+        return {each: f"{names[each]} ({'new' if new[each] else 'base'})" for each in new}
+
     def is_new(self, class_id: int) -> bool:
         """Whether a class came after the base session."""
         return class_id >= self.run.spec.protocol.base_classes
 
-    def group(self, name: str, shown: bool) -> list[int]:
-        """Return the base or new classes that are shown, or all that have divergences."""
-        ids = [each.class_id for each in self.shown] if shown else list(self.divergences)
-        return [each for each in ids if self.is_new(each) == (name == "new")]
+    def groups(self) -> dict[str, pd.DataFrame]:
+        """Return the divergences of base and of new classes: those shown, then all there are."""
+        shown = self.divergences.loc[list(self.names)]
+        return {
+            f"{word} {group} classes": found[[self.is_new(c) == new for c in found.index]]
+            for word, found in (("shown", shown), ("all", self.divergences))
+            for group, new in (("base", False), ("new", True))
+        }
 
-    def over(self, classes: Sequence[int]) -> list[Interval]:
-        """Return the KL after each step, then the floor, over classes, with intervals."""
-        columns = zip(*(self.divergences[each] for each in classes), strict=True)
-        return [mean_interval(column) for column in columns]
 
-
-def measured(run: StoredRun, choice: Choice, given: ReportInput) -> Calibration:
+def measured(run: StoredRun, params: TsneParams, evaluation: Evaluation | None) -> Calibration:
     """Return what a run generated, compared with the features of the test images.
 
     Raises:
@@ -87,48 +100,74 @@ def measured(run: StoredRun, choice: Choice, given: ReportInput) -> Calibration:
         FscilError: its arrays or its images' features are not there, or no class can be compared.
     """
     count = len(run.record.sessions)
-    if not -count <= choice.session < count:
+    if not -count <= params.session < count:
         raise UsageError(
-            f"session={choice.session}: the run has sessions 0 to {count - 1} (or −1, the last, "
+            f"session={params.session}: the run has sessions 0 to {count - 1} (or −1, the last, "
             f"to −{count})"
         )
-    session = choice.session % count
+    session = params.session % count
     generated, power = _generated(run, session)
-    if given.evaluation is None:
+    if evaluation is None:
         raise FscilError("there are no caches to read the images' features from: name --cache")
-    features = given.evaluation.features(run)
+    features = evaluation.features(run)
     classes = {}
     for class_id in range(generated.shape[1]):
         real = features.test[features.test_labels == class_id].astype(np.float64) ** power
         classes[class_id] = finite_class(class_id, real, generated[:, class_id])
     usable = {each: own for each, own in classes.items() if own.usable}
-    divergences = {
-        each: (*kl, floor)
-        for each, own in usable.items()
-        for kl, floor in (class_divergences(own),)
-    }
-    chosen = _chosen(run, session, choice)
+    columns = [*(f"step_{step}" for step in range(len(generated))), "floor"]
+    divergences = {c: class_divergences(own.generated, own.real) for c, own in usable.items()}
+    chosen = _chosen(run, session, params)
     shown = tuple(usable[each] for each in chosen if each in usable)
     if not shown:
         raise FscilError(
             f"none of the classes {', '.join(map(str, chosen)) or 'asked for (none)'} has "
             f"{FEWEST} finite real and generated features: choose others (--set classes=...)"
         )
-    return Calibration(run, session, shown, divergences, power, _left_out(run, chosen, classes))
+    frame = pd.DataFrame.from_dict(divergences, orient="index", columns=columns)
+    return Calibration(run, session, shown, frame, power, _left_out(run, chosen, classes))
 
 
-def panel_titles(found: Calibration) -> list[str]:
-    """Return a title for each step: the KL of the base and the new classes that are shown."""
-    titles = []
-    for step in range(found.steps + 1):
-        kls = [
-            f"{name} {found.over(ids)[step].mean:.3f}"
-            for name in GROUPS
-            if (ids := found.group(name, shown=True))
-        ]
-        head = f"After step {step}" if step else "Before (step 0)"
-        titles.append(f"{head}: KL {', '.join(kls)} nats")
-    return titles
+def spread_classes(seen: Sequence[int], base: int, new: int) -> list[int]:
+    """Return ids of base and of later classes, spread evenly over those there are.
+
+    Args:
+        seen: classes seen after each session, base session first.
+        base: how many base classes, or all if there are fewer.
+        new: how many later ones, likewise.
+    """
+    parts = (0, seen[0], base), (seen[0], seen[-1], new)
+    return [
+        round(float(each))
+        for start, stop, count in parts
+        for each in np.linspace(start, stop - 1, min(count, stop - start))
+    ]
+
+
+def named_classes(text: str, names: Sequence[str], seen: int) -> list[int]:
+    """Return the ids of classes given by id or name, with `,` between.
+
+    Args:
+        text: what was given.
+        names: of all classes, by id.
+        seen: how many classes there are to choose from.
+
+    Raises:
+        UsageError: there is no such class, or it has not been seen yet.
+    """
+    found: dict[int, None] = {}
+    known = {name: class_id for class_id, name in enumerate(names)}
+    for word in words(text):
+        class_id = known.get(word, int(word) if word.isdecimal() else -1)
+        if not 0 <= class_id < len(names):
+            raise UsageError(f"no class {word!r}: give ids or names; {nearest(word, names)}")
+        if class_id >= seen:
+            raise UsageError(
+                f"class {word!r} has not been seen after the session that is shown, which knows "
+                f"classes 0 to {seen - 1}; choose a later session or another class"
+            )
+        found[class_id] = None
+    return list(found)
 
 
 def _generated(run: StoredRun, session: int) -> tuple[np.ndarray, float]:
@@ -145,11 +184,11 @@ def _generated(run: StoredRun, session: int) -> tuple[np.ndarray, float]:
     return np.stack([arrays[name] for name in names]), float(arrays[f"{prefix}/feature_power"])
 
 
-def _chosen(run: StoredRun, session: int, choice: Choice) -> list[int]:
+def _chosen(run: StoredRun, session: int, params: TsneParams) -> list[int]:
     seen = [each.classes_seen for each in run.record.sessions[: session + 1]]
-    if choice.classes:
-        return named_classes(choice.classes, run.record.class_names, seen[-1])
-    return spread_classes(seen, choice.base, choice.new)
+    if params.classes:
+        return named_classes(params.classes, run.record.class_names, seen[-1])
+    return spread_classes(seen, params.base, params.new)
 
 
 def _left_out(

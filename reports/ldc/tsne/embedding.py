@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
-from ._divergence import halves_kl, unit_directions
-
-FEWEST = 4
-"""Real or generated features of a class that can be halved into two sets with a variance each."""
+from ..divergence import FEWEST
 
 
 @dataclass(frozen=True)
@@ -36,38 +34,20 @@ class ClassFeatures:
 
 
 @dataclass(frozen=True)
-class Points:
-    """Samples of one kind of one class, in the plane.
-
-    Attributes:
-        class_id: the class.
-        step: None for real features, else the recurrent step of generated ones.
-        mean: whether it is their mean alone.
-        places: (n, 2).
-    """
-
-    class_id: int
-    step: int | None
-    mean: bool
-    places: np.ndarray
-
-
-@dataclass(frozen=True)
 class Embedding:
     """All points of one joint embedding, and how it was made.
 
     Attributes:
-        points: of every class, step and mean.
+        points: a row a point: `class_id`, `kind` (real or generated), `step` (of generated ones),
+            `is_mean` (1 for the mean of all samples of its kind, class and step), `x`, `y`.
         perplexity: as it was fitted to the number of samples.
         asked: the perplexity that was asked for.
-        samples: how many points were embedded.
         constant: dimensions left out because every sample has the same value there.
     """
 
-    points: tuple[Points, ...]
+    points: pd.DataFrame
     perplexity: float
     asked: float
-    samples: int
     constant: int
 
     @property
@@ -82,13 +62,6 @@ def finite_class(class_id: int, real: np.ndarray, generated: Iterable[np.ndarray
     kept = [each[np.isfinite(each).all(axis=1)] for each in sets]
     skipped = sum(map(len, sets)) - sum(map(len, kept))
     return ClassFeatures(class_id, kept[0], tuple(kept[1:]), skipped)
-
-
-def class_divergences(features: ClassFeatures) -> tuple[tuple[float, ...], float]:
-    """Return KL(generated‖real) in nats after each step, and the floor of real against real."""
-    directions = unit_directions(features.real.shape[1])
-    found = [halves_kl(drawn, features.real, directions) for drawn in features.generated]
-    return tuple(kl for kl, _ in found), found[0][1]
 
 
 def fitted_perplexity(wanted: float, samples: int) -> float:
@@ -116,12 +89,8 @@ def embedded(
     """
     from sklearn.manifold import TSNE
 
-    sets: dict[tuple[int, int | None, bool], np.ndarray] = {}
-    for own in classes:
-        for step, samples in _by_step(own).items():
-            sets[own.class_id, step, False] = _drawn(samples, step, len(own.generated))[:images]
-            sets[own.class_id, step, True] = samples.mean(axis=0, keepdims=True)
-    joint = np.concatenate(list(sets.values()))
+    sets = [part for own in classes for part in _sets(own, images)]
+    joint = np.concatenate([samples for _, samples in sets])
     varying = joint.max(axis=0) > joint.min(axis=0)
     fitted = fitted_perplexity(perplexity, len(joint))
     places = np.zeros((len(joint), 2))
@@ -130,18 +99,20 @@ def embedded(
         start = "pca" if varying.sum() > 1 else "random"
         tsne = TSNE(perplexity=fitted, init=start, random_state=seed, n_jobs=1)
         places = tsne.fit_transform(joint[:, varying]).astype(np.float64)
-    ends = np.cumsum([len(each) for each in sets.values()])[:-1]
-    points = [
-        Points(class_id, step, mean, own)
-        for (class_id, step, mean), own in zip(sets, np.split(places, ends), strict=True)
-    ]
-    return Embedding(tuple(points), fitted, perplexity, len(joint), int((~varying).sum()))
+    named = [names for names, samples in sets for _ in range(len(samples))]
+    points = pd.DataFrame(named, columns=["class_id", "kind", "step", "is_mean"])
+    points = points.astype({"step": "Int64"}).assign(x=places[:, 0], y=places[:, 1])
+    return Embedding(points, fitted, perplexity, int((~varying).sum()))
 
 
-def _drawn(samples: np.ndarray, step: int | None, steps: int) -> np.ndarray:
-    """Return the samples that stand for a step: every n-th, so that no two steps share one."""
-    return samples if step is None else samples[step::steps]
-
-
-def _by_step(features: ClassFeatures) -> Mapping[int | None, np.ndarray]:
-    return {None: features.real, **dict(enumerate(features.generated))}
+def _sets(own: ClassFeatures, images: int) -> list[tuple[tuple[object, ...], np.ndarray]]:
+    """Return what is embedded of a class, and what names it in `Embedding.points`."""
+    sets: list[tuple[tuple[object, ...], np.ndarray]] = []
+    count = len(own.generated)
+    for step, samples in [(None, own.real), *enumerate(own.generated)]:
+        names = own.class_id, "real" if step is None else "generated", step
+        # Every n-th of a step, so that no two steps share a sample.
+        drawn = samples if step is None else samples[step::count]
+        sets.append(((*names, 0), drawn[:images]))
+        sets.append(((*names, 1), samples.mean(axis=0, keepdims=True)))
+    return sets

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._embedding import Embedding, Points
-from ._figures import MARKERS, new_figure
-from ._panels import PAGE_WIDTH
+import pandas as pd
+
+from fscil_bench.reporting.figures import MARKERS, new_figure
+from fscil_bench.reporting.panels import PAGE_WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,32 +23,13 @@ _MEAN, _SAMPLE = 60.0, 13.0
 """Sizes of markers, in points²."""
 
 
-def embedding_lines(
-    embedding: Embedding, names: Mapping[int, str]
-) -> list[dict[str, str | int | float]]:
-    """Return one line for each point drawn; real ones (without a step) are in every panel."""
-    return [
-        {
-            "class": names[points.class_id],
-            "class_id": points.class_id,
-            "kind": "real" if points.step is None else "generated",
-            "step": "" if points.step is None else points.step,
-            "is_mean": int(points.mean),
-            "x": float(x),
-            "y": float(y),
-        }
-        for points in embedding.points
-        for x, y in points.places
-    ]
-
-
 def embedding_figure(
-    embedding: Embedding, names: Mapping[int, str], titles: Sequence[str]
+    points: pd.DataFrame, names: Mapping[int, str], titles: Sequence[str]
 ) -> Figure:
     """Return a panel for each step, all of one embedding.
 
     Args:
-        embedding: the points.
+        points: of an `Embedding`.
         names: of the classes by id, as the legend shows them.
         titles: of the panels, step 0 first.
     """
@@ -58,7 +40,7 @@ def embedding_figure(
     panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     looks = _looks(list(names))
     for step, (axes, title) in enumerate(zip(panels, titles, strict=False)):
-        _draw(axes, [p for p in embedding.points if p.step in (None, step)], looks)
+        _draw(axes, points[points["step"].isna() | (points["step"] == step)], looks)
         axes.set_title(title, fontsize=8)
     for axes in panels[len(titles) :]:
         axes.set_axis_off()
@@ -77,16 +59,16 @@ def _looks(classes: Sequence[int]) -> dict[int, tuple[Any, str]]:
     }
 
 
-def _draw(axes: Axes, points: Sequence[Points], looks: Mapping[int, tuple[Any, str]]) -> None:
-    # Means last, so that no sample hides them.
-    for own in sorted(points, key=lambda each: each.mean):
-        color, marker = looks[own.class_id]
-        axes.scatter(
-            own.places[:, 0],
-            own.places[:, 1],
-            marker=marker,
-            **_style(color, own.step is None, own.mean),
-        )
+def _draw(axes: Axes, points: pd.DataFrame, looks: Mapping[int, tuple[Any, str]]) -> None:
+    # Means last, so that no sample hides them; real ones before generated ones.
+    sets = points.groupby(["is_mean", "class_id", "kind"], sort=False)
+    order = list(looks)
+    for (mean, class_id, kind), own in sorted(
+        sets, key=lambda each: (each[0][0], order.index(each[0][1]), each[0][2] != "real")
+    ):
+        color, marker = looks[class_id]
+        style = _style(color, kind == "real", bool(mean))
+        axes.scatter(own["x"], own["y"], marker=marker, **style)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.grid(visible=False)
