@@ -1,4 +1,4 @@
-"""Registries of known defaults, and hand-made runs of the variants that claims compare."""
+"""Hand-made runs of the variants that claims compare."""
 
 from __future__ import annotations
 
@@ -23,40 +23,6 @@ from fscil_bench.reports._tables import csv_text
 from fscil_bench.reports._variants import Variant
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import SessionRecord, StoredRun
-
-
-@dataclass(frozen=True)
-class LdcParams:
-    steps: int = 8
-    widths: tuple[int, ...] = (64, 32)
-
-
-@dataclass(frozen=True)
-class FactParams:
-    virtual: int = 20
-
-
-class Ldc:
-    Params = LdcParams
-
-
-class Ncm:
-    Params = NoParams
-
-
-class Fact:
-    Params = FactParams
-
-
-@pytest.fixture
-def registry(toy_protocol: Protocol) -> Registry:
-    """Return a registry of two methods, a representation and the toy protocol."""
-    registry = Registry()
-    registry.add(Plugin("method", "ldc", Ldc, Path(__file__), "test"))
-    registry.add(Plugin("method", "ncm", Ncm, Path(__file__), "test"))
-    registry.add(Plugin("representation", "fact", Fact, Path(__file__), "test"))
-    registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
-    return registry
 
 
 @dataclass(frozen=True)
@@ -147,7 +113,8 @@ def claims_registry(toy_protocol: Protocol) -> Registry:
     for name, schema in CLAIMS_METHODS.items():
         plugin = type(name, (), {"Params": schema})
         registry.add(Plugin("method", name, plugin, Path(__file__), "test"))
-    registry.add(Plugin("representation", "cosine", Ncm, Path(__file__), "test"))
+    cosine = type("Cosine", (), {"Params": NoParams})
+    registry.add(Plugin("representation", "cosine", cosine, Path(__file__), "test"))
     registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
     return registry
 

@@ -7,14 +7,13 @@ import pytest
 
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.reports._rows import Row, group_rows
-from fscil_bench.reports._usual import (
+from fscil_bench.reporting.choice import Chosen, chosen, usual_rows, usual_rows_of_all_orders
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reporting.usual import (
     alike,
     same_shape,
     usual_params,
     usual_representation,
-    usual_rows,
-    usual_rows_of_all_orders,
     usual_run,
 )
 
@@ -38,9 +37,8 @@ def test_the_usual_run(
     factory: Any, registry: Registry, changes: dict[str, Any], usual: bool
 ) -> None:
     spec = factory.spec(**({"method": "ldc", "params": DEFAULTS} | changes))
-    (row,) = group_rows([factory.write(spec)], registry)
 
-    assert usual_run(row, registry) is usual
+    assert usual_run(spec, registry) is usual
 
 
 def test_other_epochs_are_not_usual_but_of_the_same_shape(
@@ -49,7 +47,7 @@ def test_other_epochs_are_not_usual_but_of_the_same_shape(
     longer = factory.spec("ncm", protocol=toy_protocol.override(epochs=5))
     wider = factory.spec("ncm", protocol=toy_protocol.override(way=2))
 
-    assert not usual_run(group_rows([factory.write(longer)], registry)[0], registry)
+    assert not usual_run(longer, registry)
     assert same_shape(longer, registry)
     assert not same_shape(wider, registry)
 
@@ -101,12 +99,13 @@ def test_rows_that_are_meant_where_only_methods_are_named(
         "unit": factory.spec("ncm", params=ncm | {"mean": "unit"}),
         "brief": factory.spec("ncm", params=ncm, protocol=toy_protocol.override(epochs=9)),
     }
-    rows = group_rows([factory.write(spec) for spec in specs.values()], registry)
+    runs = tuple(factory.write(spec) for spec in specs.values())
+    rows = chosen(Results(registry, runs=runs))
 
-    def kept(chosen: list[Row], choose: Any = usual_rows) -> list[str]:
-        keys = [row.spec.key for row in choose(chosen, registry)]
+    def kept(choose: Any, found: Chosen = rows) -> list[str]:
+        keys = [spec.key for spec in choose(found).specs.values()]
         return [name for name, spec in specs.items() if spec.key in keys]
 
-    assert kept(rows) == ["usual", "ruler", "stronger"]
-    assert kept(rows, usual_rows_of_all_orders) == ["usual", "reordered", "ruler", "stronger"]
-    assert kept(rows[1:3]) == ["set", "outliers"]
+    assert kept(usual_rows) == ["usual", "ruler", "stronger"]
+    assert kept(usual_rows_of_all_orders) == ["usual", "reordered", "ruler", "stronger"]
+    assert kept(usual_rows, rows.keep(rows.labels[1:3])) == ["set", "outliers"]
