@@ -146,11 +146,10 @@ def _numbers(
         for row in published
         for session, value in sorted(row.values.items())  # noqa: PD011 - no frame
     ]
-    own = [frame.assign(published="") for frame in measured]
+    numbers = pd.concat([*measured, pd.DataFrame(points)]) if points else pd.concat(measured)
     columns = ["published", "label", "session", "classes_seen", "mean", "low", "high", "n"]
-    frames = [*own, pd.DataFrame(points, columns=columns)]
     # How many runs a published value averages is not known.
-    return pd.concat(frames, ignore_index=True)[columns].astype({"n": "Int64"})
+    return numbers.reindex(columns=columns).fillna({"published": ""}).astype({"n": "Int64"})
 
 
 def _terms(row: PublishedRow, protocol: Protocol) -> str:

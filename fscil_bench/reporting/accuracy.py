@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import cast
 
@@ -22,6 +23,8 @@ SUMMARY = (
     "last_harmonic",
 )
 """Measures that sum a run up in the field's table."""
+NO_SESSION = Interval(math.nan, math.nan, 0)
+"""Of a session that a row's protocol does not have."""
 _SHARED = (
     "method",
     "params",
@@ -64,12 +67,13 @@ def accuracy_frame(chosen: Chosen) -> pd.DataFrame:
     seeds = grouped["seed"].agg(_words).rename("seeds")
     others = grouped["representation_seed"].agg(_words).rename("representation_seeds")
     names = grouped[["row", "version"]].first()
-    wide = chosen.sessions.pivot_table(
-        index=["label", "key"], columns="session", values="accuracy", sort=False
-    )
-    wide = (100 * wide).rename(columns=lambda t: f"session_{t}").reset_index()
-    columns = [name for name in wide.columns if name.startswith("session_")]
-    sessions = aggregate(wide, "label", columns).drop(columns="runs")
+    intervals = session_intervals(chosen)
+    sessions = pd.DataFrame(index=runs.index)
+    for t in range(chosen.sessions["session"].max() + 1):
+        own = [intervals.get((str(label), t), NO_SESSION) for label in runs.index]
+        sessions[f"session_{t}_mean"] = [each.mean for each in own]
+        sessions[f"session_{t}_half_width"] = [each.half_width for each in own]
+        sessions[f"session_{t}_n"] = [each.count for each in own]
     summary = aggregate(chosen.frame, "label", SUMMARY).drop(columns="runs")
     return pd.concat([runs, facts, seeds, others, names, sessions, summary], axis="columns")
 

@@ -30,9 +30,9 @@ LONGEST = 100
 def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
     """Write a document: `stem`.md, `stem`.tex, and the files of its parts.
 
-    Of each table `NAME.csv`, and `NAME.tex` if it is not the only one that is printed; of each
-    figure `NAME.png`, `NAME.pdf` and `NAME.csv`; attachments under their own names. A table that
-    is named `stem` has `stem`.tex for itself.
+    Of each table `NAME.csv` and, if it is printed, `NAME.tex`; of each figure `NAME.png`,
+    `NAME.pdf` and `NAME.csv`; attachments under their own names. `stem`.tex has all printed tables
+    with the text between them, but for a document whose own table is named so.
 
     Raises:
         StoreError: the folder cannot be written to.
@@ -44,8 +44,7 @@ def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
     printed = [table for table in tables if table.printed]
     if printed:
         contents[f"{stem}.tex"] = latex(document)
-    if len(printed) > 1:
-        contents |= {f"{table.name}.tex": latex_table(table) for table in printed}
+    contents |= {f"{table.name}.tex": latex_table(table) for table in printed}
     for name, content in {**contents, **document.attachments}.items():
         _write(folder / name, content)
     files = [folder / name for name in (*contents, *document.attachments)]

@@ -128,7 +128,8 @@ def latex_table(table: Table) -> str:
         r"\bottomrule",
         r"\end{tabular}",
     ]
-    notes = [*map(latex_formula, table.formulas), *map(escape_latex, table.notes)]
+    formulas = " ".join(map(latex_formula, table.formulas))
+    notes = [*filter(None, [formulas]), *map(escape_latex, table.notes)]
     if notes:
         lines[-1] += r" \\"
         lines += [r"\parbox{\linewidth}{\footnotesize\raggedright", " \\par\n".join(notes) + "}"]

@@ -23,9 +23,8 @@ class PublishedAlone:
 
     @property
     def notice(self) -> str:
-        """Say that nothing was measured, and how to."""
-        command = self.lack.command
-        return f"Nothing is measured: no run of this protocol is stored. Make one: `{command}`"
+        """Say that nothing was measured; `lack` says how to."""
+        return "Nothing is measured: no run of this protocol is stored."
 
 
 def published_alone(results: Results, rows: str) -> PublishedAlone | None:
