@@ -73,7 +73,7 @@ def _templates() -> Environment:
 
 def _number(value: float) -> str:
     """Return a number in full for scripts to sort by; nothing for NaN."""
-    return "" if math.isnan(value) else repr(value)
+    return "" if math.isnan(value) else repr(float(value))
 
 
 def _percent(fraction: float) -> str:

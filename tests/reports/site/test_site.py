@@ -149,6 +149,8 @@ def test_a_row_by_hand(factory: Any, make: Any) -> None:
     )
     # Half-width: t(1, 97.5 %) · s / √2 = 12.7062 · 5 = 63.53 for values 10 apart.
     assert "71.67 ± 63.53" in page.text
+    sortable = [cell["data-value"] for cell in page.all("td", **{"class": "number"})]
+    assert pytest.approx(215 / 3) in [float(value) for value in sortable if value]
     assert float(line["last_mean"]) == pytest.approx(215 / 3)
     assert float(line["first_mean"]) == pytest.approx(90.0)
     assert float(line["performance_drop_mean"]) == pytest.approx(90 - 215 / 3)
