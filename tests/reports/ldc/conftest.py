@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,18 @@ import pytest
 from fscil_bench.params import NoParams, parse_params
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.reports import _study
-from fscil_bench.reports._claims import Claim
-from fscil_bench.reports._claims_setup import ClaimsParams, Setup
-from fscil_bench.reports._shelf import Shelf
-from fscil_bench.reports._study import Drawing
-from fscil_bench.reports._tables import csv_text
-from fscil_bench.reports._variants import Variant
+from fscil_bench.report import Figure, Report, ReportOutput, Table
+from fscil_bench.reporting.document import write_document
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reports.ldc.claims.claim import Claim
+from fscil_bench.reports.ldc.claims.setup import ClaimsParams, Setup
+from fscil_bench.reports.ldc.shelf import Shelf
+from fscil_bench.reports.ldc.variants import Variant
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import SessionRecord, StoredRun
+
+SEEDS = tuple(range(6))
+"""As many as a verdict takes."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ CLAIMS_METHODS = {"ldc": CalibrationParams, "free_lunch": BudgetParams, "ncm": S
 
 @dataclass
 class ClaimsRuns:
-    """Writes runs of variants by hand, and judges claims by them; three seeds."""
+    """Writes runs of variants by hand, and judges claims by them; six seeds."""
 
     factory: Any
     registry: Registry
@@ -101,9 +103,12 @@ class ClaimsRuns:
 
     def shelf(self) -> Shelf:
         """Return all stored runs that claims need."""
-        runs = self.factory.store.runs()[0]
-        given = ReportInput(Selection("toy"), runs, Path(), self.registry, **self.given)
-        return Shelf(given, self.setup.protocol, self.setup.variants())
+        return Shelf(self.results(Selection("toy")), self.setup.protocol, self.setup.variants())
+
+    def results(self, selection: Selection) -> Results:
+        """Return everything that is stored."""
+        runs = tuple(self.factory.store.runs()[0])
+        return Results(self.registry, selection, runs, **self.given)
 
 
 @pytest.fixture
@@ -122,33 +127,30 @@ def claims_registry(toy_protocol: Protocol) -> Registry:
 @pytest.fixture
 def claims(factory: Any, claims_registry: Registry, toy_protocol: Protocol) -> ClaimsRuns:
     """Return a maker of runs that claims compare."""
-    setup = Setup(toy_protocol, claims_registry, ClaimsParams(unseen=2, steps=1), seeds=(0, 1, 2))
+    setup = Setup(toy_protocol, claims_registry, ClaimsParams(unseen=2, steps=1), seeds=SEEDS)
     return ClaimsRuns(factory, claims_registry, setup)
 
 
 @pytest.fixture
-def study(
-    claims: ClaimsRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., ReportOutput]:
-    """Return a function that makes a study of all hand-made runs into `out`, of three seeds.
+def study(claims: ClaimsRuns, tmp_path: Path) -> Callable[..., ReportOutput]:
+    """Return a function that makes a study of all hand-made runs into `out`, of six seeds.
 
     To draw takes a second: without `draw` only the numbers of a figure are written.
     """
 
-    def numbers(drawing: Drawing, folder: Path) -> tuple[Path, ...]:
-        path = folder / f"{drawing.stem}.csv"
-        path.write_text(csv_text(drawing.lines), encoding="utf-8")
-        return (path,)
-
     def build(
         kind: type[Report], params: dict[str, Any] | None = None, draw: bool = False, **asked: Any
     ) -> ReportOutput:
+        selection = Selection(**{"protocol": "toy", "seeds": SEEDS, **asked})
+        results = claims.results(selection)
+        typed = parse_params("report", kind.Params, params or {})
+        document = kind(results).build(results.frame, typed)
         if not draw:
-            monkeypatch.setattr(_study, "save_drawing", numbers)
-        selection = Selection("toy", **{"seeds": (0, 1, 2), **asked})
-        runs = claims.factory.store.runs()[0]
-        given = ReportInput(selection, runs, tmp_path / "out", claims.registry, **claims.given)
-        made: ReportOutput = kind(parse_params("report", kind.Params, params or {})).build(given)
-        return made
+            document = replace(document, parts=[_undrawn(part) for part in document.parts])
+        return write_document(document, tmp_path / "out", kind.name)
 
     return build
+
+
+def _undrawn(part: Any) -> Any:
+    return Table(part.name, part.numbers, printed=False) if isinstance(part, Figure) else part

@@ -1,20 +1,21 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fscil_bench.reports.ablation import Ablation
+from fscil_bench.reports.ldc.ablation import Ablation
 
 LAST = {
-    "baseline": [(30, 3), (32, 3), (34, 3)],
-    "+ sampler": [(30, 2), (32, 2), (34, 2)],
-    "+ mapping": [(30, 6), (32, 7), (34, 8)],
-    "+ recurrent": [(30, 6), (32, 7), (34, 8)],
+    "baseline": [(30, 3), (32, 3), (34, 3)] * 2,
+    "+ sampler": [(30, 2), (32, 2), (34, 2)] * 2,
+    "+ mapping": [(30, 6), (32, 7), (34, 8)] * 2,
+    "+ recurrent": [(30, 6), (32, 7), (34, 8)] * 2,
 }
-"""Right base and new images of 40 and 20 in the last session."""
+"""Right base and new images of 40 and 20 in the last session, seed by seed."""
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_what_each_part_adds_is_said(study: Any) -> None:
     )
     assert sentences[1] == (
         "- + mapping has a higher accuracy after the last session than + sampler, by 8.33 "
-        "[4.19, 12.47] points (n = 3 seeds)."
+        "[6.77, 9.90] points (n = 6 seeds)."
     )
     assert sentences[2].startswith("- + recurrent and + mapping have the same accuracy")
     assert sentences[3].startswith("- + recurrent has a higher accuracy")
@@ -53,10 +54,12 @@ def test_differences_are_paired_by_seed(study: Any, tmp_path: Path) -> None:
     row = rows["+ mapping − + sampler"]
     # The seeds' own spread, 2 base images each, is in neither.
     assert float(row["session_2_mean"]) == pytest.approx(500 / 60)
-    assert float(row["session_2_half_width"]) == pytest.approx(4.1402, abs=1e-4)
-    assert float(row["last_Base_mean"]) == 0
-    assert float(row["last_New_mean"]) == pytest.approx(25.0)
-    assert (row["runs"], row["session_0_mean"]) == ("3", "0.0")
+    # s = √(4/5) images, t(0.975, 5) = 2.5705818.
+    half = 100 / 60 * 2.5705818 * math.sqrt(4 / 5) / math.sqrt(6)
+    assert float(row["session_2_half_width"]) == pytest.approx(half, rel=1e-7)
+    assert float(row["last_base_mean"]) == 0
+    assert float(row["last_new_mean"]) == pytest.approx(25.0)
+    assert (row["runs"], row["session_0_mean"]) == ("6", "0.0")
 
 
 @pytest.mark.usefixtures("written")
@@ -64,17 +67,16 @@ def test_files_hold_what_is_shown(study: Any, tmp_path: Path) -> None:
     output = study(Ablation, draw=True)
 
     names = [
-        "ablation.md",
-        "ablation.tex",
-        "ablation.csv",
-        "ablation-differences.csv",
+        *(f"ablation.{kind}" for kind in ("md", "tex", "csv")),
+        *(f"ablation-differences.{kind}" for kind in ("tex", "csv")),
         *(f"ablation-curves.{kind}" for kind in ("png", "pdf", "csv")),
     ]
-    assert [file.name for file in output.files] == names
+    assert sorted(file.name for file in output.files) == sorted(names)
     assert (tmp_path / "out/ablation.md").read_text("utf-8") == output.text
-    latex = (tmp_path / "out/ablation.tex").read_text("utf-8")
-    assert latex.isascii()
-    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 4
+    for name in ("ablation", "ablation-differences"):
+        latex = (tmp_path / f"out/{name}.tex").read_text("utf-8")
+        assert latex.isascii()
+        assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
     drawn = lines_of(tmp_path / "out/ablation-curves.csv")
     assert {(line["panel"], line["label"]) for line in drawn} == {
         *(("a", name) for name in LAST),
@@ -94,10 +96,10 @@ def test_what_is_missing_is_named_and_the_rest_is_shown(claims: Any, study: Any)
 
     output = study(Ablation)
 
-    assert "| + mapping | 3 | 90.00" in output.text
+    assert "| + mapping | 6 | 90.00" in output.text
     assert "+ mapping and + sampler cannot be compared" in output.text
     assert (
-        "fscil-bench run --method ldc --protocol toy --set sampler=none --seeds 0-2"
+        "fscil-bench run --method ldc --protocol toy --set sampler=none --seeds 0-5"
         in output.missing
     )
-    assert "`fscil-bench report ablation --protocol toy --seeds 0-2 --run-missing`" in output.text
+    assert "fscil-bench report ablation --protocol toy --seeds 0-5 --run-missing" in output.text

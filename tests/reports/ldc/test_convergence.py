@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fscil_bench.reports._convergence import remaining_fall, steps_to_fall
+from fscil_bench.reports.ldc.convergence import epochs_to_common, remaining_fall, steps_to_fall
 
 FALLING = np.array([5.0, 3.0, 2.0, 1.5, 1.2, 1.1, 1.0, 1.0, 1.0, 1.0])
 
@@ -62,3 +62,25 @@ def test_steps_until_little_is_left(left: float, steps: int) -> None:
 def test_a_curve_that_does_not_fall_has_no_scale(curve: list[float]) -> None:
     assert np.isnan(remaining_fall(np.array(curve))).all()
     assert math.isnan(steps_to_fall(np.array(curve), 0.05))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "epochs"),
+    [
+        # The higher final value is 0.6, its curve fell by 0.6: a threshold of 0.6 + 0.03.
+        ([1.0, 0.62, 0.5, 0.4], [1.2, 1.0, 0.8, 0.6], [2, 4]),
+        ([1.2, 1.0, 0.8, 0.6], [1.0, 0.62, 0.5, 0.4], [4, 2]),
+        # A curve that does not fall is where it ends from the start.
+        ([0.5, 0.5], [0.1, 0.1], [1, 1]),
+        ([0.5, 0.7], [1.0, 0.1], [1, 2]),
+    ],
+)
+def test_epochs_to_a_common_threshold(
+    one: list[float], other: list[float], epochs: list[int]
+) -> None:
+    first = {0: np.array(one), 1: np.array(one)}
+
+    found = epochs_to_common(first, {1: np.array(other), 2: np.array(other)})
+
+    assert found.index.tolist() == [1], "seeds that both have"
+    assert found.loc[1].tolist() == epochs

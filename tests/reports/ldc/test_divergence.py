@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fscil_bench.reports._divergence import halves_kl, sliced_kl, unit_directions
+from fscil_bench.reports.ldc.divergence import class_divergences, halves_kl, sliced_kl, unit_directions
 
 
 def exact(mean: float, deviation: float, count: int = 4001) -> np.ndarray:
@@ -83,3 +83,15 @@ def test_what_is_not_the_real_distribution_lies_above_the_floor() -> None:
     )
 
     assert apart > 1.5 * floor
+
+
+def test_the_step_that_comes_closer_has_the_lower_kl() -> None:
+    rng = np.random.default_rng(0)
+    real, far, near = (rng.normal(mean, 1, (200, 4)) for mean in (5, 7, 6))
+
+    before, after, floor = class_divergences([far, near], real)
+
+    # Of N(m + s, I) against N(m, I) on every axis and direction, ½·s² on average over them.
+    assert before > after > floor > 0
+    assert floor < 0.1
+    assert before / after == pytest.approx(4, rel=0.3)

@@ -9,19 +9,20 @@ import pytest
 from fscil_bench.errors import UsageError
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.reports.outliers import Outliers
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reports.ldc.outliers import Outliers
 from fscil_bench.request import Selection
 
 FARTHEST = "outlier:0.01"
 """5 shots of the toy's 500 training images a class."""
 
 RIGHT = {
-    ("ldc", "seeded"): [(30, 6), (31, 6), (32, 6)],
-    ("free_lunch", "seeded"): [(30, 5), (31, 5), (32, 5)],
-    ("ncm", "seeded"): [(30, 6), (31, 6), (32, 6)],
-    ("ldc", FARTHEST): [(30, 4), (31, 4), (32, 4)],
-    ("free_lunch", FARTHEST): [(30, 0), (31, 0), (32, 0)],
-    ("ncm", FARTHEST): [(30, 5), (31, 5), (32, 5)],
+    ("ldc", "seeded"): [(30, 6), (31, 6), (32, 6)] * 2,
+    ("free_lunch", "seeded"): [(30, 5), (31, 5), (32, 5)] * 2,
+    ("ncm", "seeded"): [(30, 6), (31, 6), (32, 6)] * 2,
+    ("ldc", FARTHEST): [(30, 4), (31, 4), (32, 4)] * 2,
+    ("free_lunch", FARTHEST): [(30, 0), (31, 0), (32, 0)] * 2,
+    ("ncm", FARTHEST): [(30, 5), (31, 5), (32, 5)] * 2,
 }
 
 
@@ -84,9 +85,9 @@ def test_kinds_of_shots_that_were_not_run_are_missing(study: Any, tmp_path: Path
 
     assert output.missing == (
         "fscil-bench run --method ncm --protocol toy --split outlier:0.5 --set space=tukey "
-        "--seeds 0-2",
-        "fscil-bench run --method free_lunch --protocol toy --split outlier:0.5 --seeds 0-2",
-        "fscil-bench run --method ldc --protocol toy --split outlier:0.5 --seeds 0-2",
+        "--seeds 0-5",
+        "fscil-bench run --method free_lunch --protocol toy --split outlier:0.5 --seeds 0-5",
+        "fscil-bench run --method ldc --protocol toy --split outlier:0.5 --seeds 0-5",
     )
     with (tmp_path / "out/outlier-curves.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
@@ -97,9 +98,9 @@ def test_kinds_of_shots_that_were_not_run_are_missing(study: Any, tmp_path: Path
 
 
 def test_the_splits_it_wants(claims_registry: Registry) -> None:
-    made = Outliers(parse_params("report", Outliers.Params, {"fractions": "1,0.01,0.25"}))
+    params = parse_params("report", Outliers.Params, {"fractions": "1,0.01,0.25"})
 
-    wanted = made.requests(Selection("toy", seeds=(0,)), claims_registry)
+    wanted = Outliers(Results(claims_registry, Selection("toy", seeds=(0,)))).requests(params)
 
     # The 5 farthest are the fraction 0.01 already.
     splits = [FARTHEST, "outlier:0.25", "outlier:1", "seeded"]

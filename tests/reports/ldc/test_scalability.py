@@ -8,7 +8,8 @@ import pytest
 
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.reports.scalability import Scalability
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reports.ldc.scalability import Scalability
 from fscil_bench.request import Selection
 
 RIGHT = {"ldc": (36, 4), "full": (28, 2), "low_rank": (36, 4)}
@@ -17,11 +18,11 @@ RIGHT = {"ldc": (36, 4), "full": (28, 2), "low_rank": (36, 4)}
 
 @pytest.fixture
 def written(claims: Any) -> None:
-    """Write three seeds of LDC and of Free-Lunch with both ways of spending its bytes."""
+    """Write six seeds of LDC and of Free-Lunch with both ways of spending its bytes."""
     setup = claims.setup
     variants = {"ldc": setup.ldc(), **{mode: setup.budgeted(mode) for mode in list(RIGHT)[1:]}}
     for name, right in RIGHT.items():
-        claims.write(variants[name], [right] * 3)
+        claims.write(variants[name], [right] * 6)
 
 
 def lines_of(path: Path) -> list[dict[str, str]]:
@@ -36,7 +37,7 @@ def test_drops_and_slopes(study: Any, tmp_path: Path) -> None:
     # Drops 0, 10, 40 and 0, 10, 23.33 at 4, 5 and 6 classes: slopes 20 and 11.67 a class.
     assert (
         "- free_lunch, full has a higher slope of the accuracy drop than ldc, by 83.33 "
-        "[83.33, 83.33] points for 10 classes (n = 3 pairs of runs)."
+        "[83.33, 83.33] points for 10 classes (n = 6 pairs of runs)."
     ) in text
     assert "- free_lunch, low_rank and ldc have the same slope of the accuracy drop" in text
     rows = {line["label"]: line for line in lines_of(tmp_path / "out/scalability.csv")}
@@ -54,7 +55,7 @@ def test_every_run_is_in_the_violins(study: Any, tmp_path: Path) -> None:
 
     lines = [line for line in lines_of(tmp_path / "out/drop-violins.csv") if line["kind"] == "run"]
     lost = [x for x in lines if (x["panel"], x["label"], x["classes_seen"]) == ("a", "ldc", "5")]
-    assert [float(line["value"]) for line in lost] == pytest.approx([10.0] * 3)
+    assert [float(line["value"]) for line in lost] == pytest.approx([10.0] * 6)
     more = [x for x in lines if (x["panel"], x["classes_seen"]) == ("b", "6")]
     assert {line["label"] for line in more} == {"free_lunch, full", "free_lunch, low_rank"}
     assert sorted({round(float(line["value"]), 2) for line in more}) == [0, 16.67]
@@ -63,9 +64,9 @@ def test_every_run_is_in_the_violins(study: Any, tmp_path: Path) -> None:
 def test_class_orders_are_runs_of_their_own(claims: Any, study: Any, tmp_path: Path) -> None:
     shuffled = {"class_order": "seed:1"}
     for make in (claims.setup.ldc, lambda **own: claims.setup.budgeted("full", **own)):
-        claims.write(make(), [(30, 4)] * 3)
+        claims.write(make(), [(30, 4)] * 6)
         variant = make(overrides=shuffled)
-        for seed in range(3):
+        for seed in range(6):
             schema = claims.registry.get("method", variant.method).value.Params
             spec = claims.factory.spec(
                 variant.method,
@@ -80,16 +81,16 @@ def test_class_orders_are_runs_of_their_own(claims: Any, study: Any, tmp_path: P
     text = study(Scalability, {"orders": 2}).text
 
     rows = {line["label"]: line for line in lines_of(tmp_path / "out/scalability.csv")}
-    assert rows["ldc"]["runs"] == "6"
+    assert rows["ldc"]["runs"] == "12"
     assert float(rows["ldc"]["last_mean"]) == pytest.approx(100 * (34 + 38) / 120)
     assert "they differ in class_order (dataset / seed:1)" in text
-    assert "n = 6 pairs of runs" in text
+    assert "n = 12 pairs of runs" in text
 
 
 def test_the_orders_it_wants(claims_registry: Registry) -> None:
-    made = Scalability(parse_params("report", Scalability.Params, {"orders": 3}))
+    params = parse_params("report", Scalability.Params, {"orders": 3})
 
-    wanted = made.requests(Selection("toy", seeds=(0,)), claims_registry)
+    wanted = Scalability(Results(claims_registry, Selection("toy", seeds=(0,)))).requests(params)
 
     ldc = [dict(w.request.overrides) for w in wanted if w.request.method == "ldc"]
     assert ldc == [{}, {"class_order": "seed:1"}, {"class_order": "seed:2"}]

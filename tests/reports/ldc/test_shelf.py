@@ -12,9 +12,9 @@ from fscil_bench.errors import UsageError
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput
-from fscil_bench.reports._shelf import Shelf
-from fscil_bench.reports._variants import Variant, settings, wanted_runs
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reports.ldc.shelf import Shelf
+from fscil_bench.reports.ldc.variants import Variant, settings, wanted_runs
 from fscil_bench.request import Design, Selection
 from fscil_bench.store.runs import Store
 
@@ -52,9 +52,9 @@ def shelve(store: Store, registry: Registry, toy_protocol: Protocol) -> Any:
     """Return a function that puts all that is stored on a shelf of variants."""
 
     def put(*variants: Variant) -> Shelf:
-        episodes = stored_episodes(store)[0]
-        given = ReportInput(Selection(), store.runs()[0], Path(), registry, episodes=episodes)
-        return Shelf(given, toy_protocol, variants)
+        episodes = tuple(stored_episodes(store)[0])
+        results = Results(registry, Selection(), tuple(store.runs()[0]), episodes)
+        return Shelf(results, toy_protocol, variants)
 
     return put
 
@@ -76,7 +76,7 @@ def test_runs_are_found_by_what_was_set(factory: Any, shelve: Any, toy_protocol:
     }
     shelf = shelve(*variants.values())
 
-    found = {name: list(shelf.runs(variant)) for name, variant in variants.items()}
+    found = {name: list(shelf.stored(variant)) for name, variant in variants.items()}
 
     assert found == {
         "default": [0],
@@ -98,8 +98,8 @@ def test_seeds_and_networks_that_were_not_asked_for_are_not_taken(
 
     shelf = shelve(PLAIN)
 
-    assert list(shelf.runs(PLAIN)) == [0, 1]
-    assert {run.spec.representation.seed for run in shelf.runs(PLAIN).values()} == {0}
+    assert shelf.runs(PLAIN).index.tolist() == [0, 1]
+    assert set(shelf.runs(PLAIN)["representation_seed"]) == {0}
     assert (shelf.older, shelf.missing) == (0, [])
 
 
@@ -122,7 +122,7 @@ def test_work_that_is_not_like_the_newest_is_left_out(
 
     shelf = shelve(PLAIN)
 
-    assert {seed: run.spec for seed, run in shelf.runs(PLAIN).items()} == {1: newest}
+    assert {seed: run.spec for seed, run in shelf.stored(PLAIN).items()} == {1: newest}
     assert shelf.older == 2
     assert [each.request.seed for each in shelf.missing] == [0]
 
@@ -134,7 +134,7 @@ def test_a_damaged_run_is_a_problem_and_missing(factory: Any, shelve: Any) -> No
 
     shelf = shelve(PLAIN)
 
-    assert list(shelf.runs(PLAIN)) == [0]
+    assert shelf.runs(PLAIN).index.tolist() == [0]
     assert str(damaged.folder) in shelf.problems[0]
     assert [each.request.seed for each in shelf.missing] == [1]
 
@@ -166,8 +166,8 @@ def test_a_run_without_artifacts_lacks_them(factory: Any, shelve: Any) -> None:
 
     shelf = shelve(PLAIN, with_artifacts)
 
-    assert list(shelf.runs(PLAIN)) == [0]
-    assert shelf.runs(with_artifacts) == {}
+    assert shelf.runs(PLAIN).index.tolist() == [0]
+    assert shelf.runs(with_artifacts).empty
     assert [(each.request.seed, each.artifacts) for each in shelf.missing] == [
         (0, True),
         (1, False),

@@ -11,14 +11,14 @@ import pytest
 import fscil_bench as fb
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.report import Report
-from fscil_bench.reports.ablation import Ablation
-from fscil_bench.reports.cost import Cost
-from fscil_bench.reports.mapping_strategy import MappingStrategy
-from fscil_bench.reports.matching_loss import MatchingLoss
-from fscil_bench.reports.outliers import Outliers
-from fscil_bench.reports.scalability import Scalability
+from fscil_bench.reports.ldc.ablation import Ablation
+from fscil_bench.reports.ldc.cost import Cost
+from fscil_bench.reports.ldc.mapping_strategy import MappingStrategy
+from fscil_bench.reports.ldc.matching_loss import MatchingLoss
+from fscil_bench.reports.ldc.outliers import Outliers
+from fscil_bench.reports.ldc.scalability import Scalability
 
-TOY = Path(__file__).parents[1] / "toy"
+TOY = Path(__file__).parents[2] / "toy"
 SMALL_LDC = "epochs=2,unit_steps=2,unit_classes=2,simulated_shots=3"
 SMALL: dict[str, dict[str, Any]] = {
     "ablation": {"ldc_set": SMALL_LDC},
@@ -43,7 +43,7 @@ def test_every_study_is_tried() -> None:
 def test_without_any_run_the_command_that_makes_them_is_given(
     kind: type[Report], study: Any
 ) -> None:
-    command = f"fscil-bench report {kind.name} --protocol toy --seeds 0-2 --run-missing"
+    command = f"fscil-bench report {kind.name} --protocol toy --seeds 0-5 --run-missing"
 
     with pytest.raises(FscilError, match=rf"none of the runs .* {command}$"):
         study(kind)
@@ -74,23 +74,23 @@ def test_the_command_repeats_what_was_asked_for(study: Any) -> None:
 def test_settings_are_in_every_run_and_are_stated(claims: Any, study: Any) -> None:
     for covariance in ("shared", "mapped"):
         steps = {"loss": "js", "covariance": covariance, "recurrent_steps": 0}
-        claims.write(claims.setup.ldc(**steps), [(30, 3)] * 3)
+        claims.write(claims.setup.ldc(**steps), [(30, 3)] * 6)
 
     output = study(Ablation, {"ldc_set": "loss=js"})
 
-    assert "| + sampler | 3 |" in output.text
+    assert "| + sampler | 6 |" in output.text
     assert "ldc runs with loss=js." in output.text
     assert all("--set loss=js" in command for command in output.missing)
 
 
 def test_damaged_runs_are_named_and_left_out(claims: Any, study: Any) -> None:
-    claims.write(claims.setup.ablation["baseline"], [(30, 3)] * 3)
-    damaged = claims.write(claims.setup.ablation["+ mapping"], [(31, 3)] * 3)[1]
+    claims.write(claims.setup.ablation["baseline"], [(30, 3)] * 6)
+    damaged = claims.write(claims.setup.ablation["+ mapping"], [(31, 3)] * 6)[1]
     (damaged.folder / "predictions.npz").write_bytes(b"PK")
 
     output = study(Ablation)
 
-    assert "| + mapping | 2 |" in output.text
+    assert "| + mapping | 5 |" in output.text
     assert str(damaged.folder) in output.warnings[0]
     assert "fscil-bench run --method ldc --protocol toy --set recurrent_steps=0 --seeds 1" in (
         output.missing

@@ -12,7 +12,7 @@ import fscil_bench as fb
 from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reporting.evaluation import EvaluationFeatures
-from fscil_bench.reports._variants import Variant
+from fscil_bench.reports.ldc.variants import Variant
 from fscil_bench.reports.calibration_tsne import CalibrationTsne
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import StoredRun
