@@ -107,7 +107,8 @@ def _card(chosen: Chosen) -> Iterator[Part]:
     columns = [Column(name, heading) for name, heading in SESSION.items()]
     yield Table(f"{stem}-sessions", sessions, [*SESSION_COLUMNS, *columns])
     measures = [replace(column, best="none", group="") for column in measure_columns(*SUMMARY)]
-    yield Table(f"{stem}-summary", summary, measures, formulas=formulas(*SUMMARY))
+    said = formulas("last_base", "last_new", "last_harmonic", *SUMMARY)
+    yield Table(f"{stem}-summary", summary, measures, formulas=said)
     yield Figure(f"{stem}-curve", lambda: curves(points), points, "accuracy in each session.")
     yield Notes([f"{heading}. {_sentence(each)}" for heading, each in details.items()])
     yield Notes([f"Made by: {command}" for command in commands])

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fscil_bench.reporting.figures import new_figure
-from fscil_bench.reporting.panels import PAGE_WIDTH
+from fscil_bench.reporting.figures import PAGE_WIDTH, new_figure
 from fscil_bench.reporting.statistics import FEWEST_PAIRS
 
 from .pairs import FIGURES, HOLDS
@@ -32,14 +31,14 @@ def drawn_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
     """
     last = pairs[pairs["figure"] == next(iter(FIGURES))]
     if len(last) <= MOST_DRAWN:
-        return pairs[_COLUMNS]
+        return pairs.reindex(columns=_COLUMNS)
     tested = last[last["n"] >= FEWEST_PAIRS]
     last = last if tested.empty else tested
     # Rows stand best first, so that this is the best row of most that share its terms.
     ((best, _),) = Counter(last["first"]).most_common(1)
     seconds = last.loc[last["first"] == best, "second"].head(MOST_DRAWN)
     own = (pairs["first"] == best) & pairs["second"].isin(seconds)
-    return pairs[own][_COLUMNS]
+    return pairs.loc[own].reindex(columns=_COLUMNS)
 
 
 def difference_figure(lines: pd.DataFrame) -> Figure:

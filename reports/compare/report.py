@@ -14,7 +14,7 @@ from fscil_bench.report import Column, Document, Figure, Notes, Report, Section,
 from fscil_bench.reporting.choice import Chosen, meant_rows, usual_rows_of_all_orders
 from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.lacks import lacking_runs
-from fscil_bench.reporting.measures import MEASURES
+from fscil_bench.reporting.measures import formulas
 from fscil_bench.reporting.statistics import FEWEST_PAIRS, LEVEL, RESAMPLES, aggregate
 from fscil_bench.reporting.tables import ROW_COLUMNS
 
@@ -25,8 +25,8 @@ from .pairs import FIGURES, compared_pairs, sentences
 LONG = 52
 """Characters from which on a row's label is too long to stand in sentences."""
 PAIR_COLUMNS = [
-    Column("first", "First", kind="text"),
-    Column("second", "Second", kind="text"),
+    Column("first", "First", kind="text", width=0.2),
+    Column("second", "Second", kind="text", width=0.2),
     Column("n", "n", kind="number", decimals=0),
     Column("mean", "Difference", kind="number"),
     Column("low", "from", "95 % interval", "number"),
@@ -35,7 +35,7 @@ PAIR_COLUMNS = [
     Column("bootstrap_high", "to", "Bootstrap", "number"),
     Column("p", "p", kind="number", decimals=4),
     Column("p_holm", "p, Holm", kind="number", decimals=4),
-    Column("outcome", "Outcome", kind="text", bold=True),
+    Column("outcome", "Outcome", kind="text", width=0.15, bold=True),
 ]
 RULE = (
     "Rule, fixed in code. Two rows are paired by seed and representation_seed, and only if they "
@@ -145,15 +145,15 @@ def _row_table(chosen: Chosen, full: Mapping[str, str]) -> Table:
     columns = [
         Column(measure, figure.capitalize(), best="highest") for figure, measure in FIGURES.items()
     ]
-    return Table("rows", found, [*ROW_COLUMNS, *columns])
+    formulae = formulas(*FIGURES.values())
+    return Table("rows", found, [*ROW_COLUMNS, *columns], formulas=formulae)
 
 
 def _pair_sections(pairs: pd.DataFrame) -> Iterator[Section]:
     for figure, own in pairs.groupby("figure", sort=False):
         title = str(figure)
-        formula = MEASURES[FIGURES[title]].formula
         table = Table(title.replace(" ", "-"), own, PAIR_COLUMNS)
-        yield Section(title.capitalize(), [formula, table])
+        yield Section(title.capitalize(), [table])
 
 
 def _in_full(pairs: pd.DataFrame, full: Mapping[str, str]) -> pd.DataFrame:

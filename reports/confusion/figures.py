@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fscil_bench.reporting.figures import new_figure
-from fscil_bench.reporting.panels import PAGE_WIDTH
+from fscil_bench.reporting.figures import PAGE_WIDTH, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,5 +120,6 @@ def _heat(axes: Axes, blocks: np.ndarray) -> None:
         square=True,
         cbar=False,
     )
+    axes.tick_params(axis="y", labelrotation=0)
     axes.set_xlabel("Taken for a class of session")
     axes.set_ylabel("Class of session")

@@ -36,13 +36,15 @@ RATE_COLUMNS = (
     Column("new_to_new", "New->new", _NEW, best="lowest"),
     Column("new_to_base", "New->base", _NEW, best="lowest"),
 )
-PAIR_COLUMNS = [
+PAIR_COLUMNS = (
     ROW_COLUMNS[0],
-    Column("class_in_words", "Class", kind="text"),
-    Column("taken_for_in_words", "Taken for", kind="text"),
+    Column("class", "Class", kind="text"),
+    Column("class_session", "of session", kind="number", decimals=0),
+    Column("taken_for", "Taken for", kind="text"),
+    Column("taken_for_session", "of session", kind="number", decimals=0),
     Column("images", "Images a run"),
     Column("percent", "% of its images"),
-]
+)
 RATES_TITLE = "Errors after the last session"
 RATES_NOTE = (
     "Test images after the last session. Base->base: images of base classes taken for another base "
@@ -159,7 +161,7 @@ class Confusion(Report):
             parts=[
                 Section(RATES_TITLE, [_rates_table(sessions), RATES_NOTE]),
                 *(each.section(sessions) for each in TABLES if sessions["session"].max()),
-                Section("Classes most confused after the last session", [_pairs_part(pairs)]),
+                Section("Classes most confused after the last session", [_pairs(pairs)]),
                 INTERVALS,
                 Figure("rates", lambda: rate_figure(rates), rates, _drawn(chosen)),
                 Figure(
@@ -179,17 +181,9 @@ def _rates_table(sessions: pd.DataFrame) -> Table:
     return Table("confusion", last_rates(sessions), [*ROW_COLUMNS, *RATE_COLUMNS])
 
 
-def _pairs_part(pairs: pd.DataFrame) -> Part:
-    if pairs.empty:
-        return "No image was taken for another class."
-    words = {
-        f"{side}_in_words": [
-            f"{name} ({f'session {session}' if session else 'base'})"
-            for name, session in zip(pairs[side], pairs[f"{side}_session"], strict=True)
-        ]
-        for side in ("class", "taken_for")
-    }
-    return Table("pairs", pairs.assign(**words), PAIR_COLUMNS)
+def _pairs(pairs: pd.DataFrame) -> Part:
+    nothing = "No image was taken for another class."
+    return nothing if pairs.empty else Table("pairs", pairs, PAIR_COLUMNS)
 
 
 def _drawn(chosen: Chosen) -> str:

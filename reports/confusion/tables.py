@@ -72,11 +72,10 @@ def by_session(sessions: pd.DataFrame, figure: str, mean_from: int | None = None
     wide = pd.DataFrame({run: own.set_index("session")[figure] for run, own in runs}).T
     wide = wide.dropna(axis="columns", how="all")
     names = {session: f"session_{session}" for session in wide.columns}
+    found = wide.rename(columns=names).assign(label=wide.index.get_level_values(0))
     if mean_from is not None and names:
-        names["mean"] = "mean"
-        wide["mean"] = wide[[s for s in names if s != "mean" and s >= mean_from]].mean(axis=1)
-    labelled = wide.rename(columns=names).assign(label=wide.index.get_level_values(0))
-    return aggregate(labelled, "label", names.values())
+        found["mean"] = wide.loc[:, mean_from:].mean(axis="columns")
+    return aggregate(found, "label", [name for name in found if name != "label"])
 
 
 def mean_blocks(chosen: Chosen, label: str, matrices: Matrices) -> np.ndarray:
@@ -94,53 +93,6 @@ def pairs_frame(chosen: Chosen, matrices: Matrices, count: int) -> pd.DataFrame:
         names, seen = run.record.class_names, classes_seen(run)
         for pair in confused_pairs([matrices[each.key][-1] for each in runs], count):
             own, other = (int(np.searchsorted(seen, c, "right")) for c in pair.classes)
-            lines.append({**place, "classes_seen": seen[session], **percent})
-    return pd.DataFrame(lines)
-
-
-def last_rates(sessions: pd.DataFrame) -> pd.DataFrame:
-    """Return the error rates after each run's last session, averaged over a row's runs."""
-    return aggregate(sessions.groupby("key", sort=False).tail(1), "label", RATES)
-
-
-def drawn_rates(sessions: pd.DataFrame) -> pd.DataFrame:
-    """Return the error rates of each row and session, as they are drawn."""
-    found = aggregate(sessions, ["label", "session", "classes_seen"], RATES)
-    found = found.drop(columns=[f"{name}_n" for name in RATES]).rename(columns={"runs": "n"})
-    return found.reset_index()
-
-
-def by_session(sessions: pd.DataFrame, figure: str, mean_from: int | None = None) -> pd.DataFrame:
-    """Return a figure with a column for each session, averaged over a row's runs.
-
-    With `mean_from` the last column is the mean over the sessions from that one on, run by run.
-    """
-    wide = sessions.pivot_table(figure, ["label", "key"], "session", sort=False)
-    names = [f"session_{session}" for session in wide.columns]
-    wide.columns = pd.Index(names)
-    if mean_from is not None and names:
-        wide["mean"] = wide[names[mean_from:]].mean(axis="columns")
-        names.append("mean")
-    return aggregate(wide.reset_index(), "label", names)
-
-
-def mean_blocks(chosen: Chosen, label: str, matrices: Matrices) -> np.ndarray:
-    """Return a row's `session_blocks` after the last session in %, averaged over its runs."""
-    each = [session_blocks(matrices[r.key][-1], classes_seen(r)) for r in chosen.runs(label)]
-    mean: np.ndarray = 100 * np.mean(each, axis=0)
-    return mean
-
-
-def pairs_frame(chosen: Chosen, matrices: Matrices, count: int) -> pd.DataFrame:
-    """Return the most confused classes of each row after the last session, one line a pair."""
-    lines = []
-    for label in chosen.labels:
-        run, *_ = runs = chosen.runs(label)
-        names, seen = run.record.class_names, classes_seen(run)
-        for pair in confused_pairs([matrices[each.key][-1] for each in runs], count):
-            true, taken = (
-                int(np.searchsorted(seen, c, "right")) for c in (pair.true, pair.predicted)
-            )
             lines.append(
                 {
                     "label": label,

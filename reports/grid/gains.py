@@ -44,13 +44,13 @@ def method_gains(grid: Grid, facts: pd.DataFrame) -> pd.DataFrame:
     """
     lines = []
     for label, runs in grid.frame.groupby("label", sort=False):
-        column, ruler = runs["column"].iloc[0], runs["ruler"].iloc[0]
+        column, ruler = runs["column"].iloc[0], runs["ruler"]
         gains = {
-            variant: _gains(runs, grid.ruler(column, variant), NETWORK)
+            # Over itself a ruler gains nothing.
+            variant: _gains(runs[ruler != variant], grid.ruler(column, variant), NETWORK)
             for variant in VARIANTS
-            if variant != ruler
         }
-        if ruler != "default":
+        if ruler.iloc[0] != "default":
             lines.append(_line(str(label), gains, facts.loc[label].to_dict()))
     return _with_pairs(lines)
 
