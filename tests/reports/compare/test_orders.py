@@ -1,104 +1,92 @@
+"""Whether the order of methods survives another order of classes."""
+
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.reports._orders import order_commands, rankings
-from fscil_bench.reports._rows import Row, group_rows
+from fscil_bench.reports.compare.report import Compare
+
+Write = Callable[..., None]
+SIX = 6
+"""Seeds: with fewer nothing is told from chance."""
 
 
 @pytest.fixture
-def write(factory: Any, toy_protocol: Protocol) -> Any:
+def write(write_last: Any, toy_protocol: Protocol) -> Write:
     """Return a function that writes a method's runs under a class order."""
 
     def runs(order: str, method: str, last: Sequence[int], **changes: Any) -> None:
         protocol = toy_protocol.override(class_order=order)
         brought = {"class_order": order, "data_fingerprint": order}
-        for seed, base in enumerate(last):
-            spec = factory.spec(method, seed, protocol, brought, **changes)
-            factory.write(spec, [(36, 0), (34, 6), (base, 10)])
+        write_last(method, last, protocol=protocol, representation=brought, **changes)
 
     return runs
 
 
-def rows_of(factory: Any, registry: Registry) -> list[Row]:
-    return group_rows(factory.store.runs()[0], registry)
-
-
-def test_an_order_that_survives(factory: Any, write: Any, registry: Registry) -> None:
+def test_an_order_that_survives(write: Write, make: Any) -> None:
     for order, shift in (("dataset", 0), ("seed:1", 3)):
         for method, base in (("a", 20), ("b", 24), ("c", 28)):
             write(order, method, [base + shift] * 2)
 
-    (found,) = rankings(rows_of(factory, registry), registry)
-    (pair,) = found.pairs()
+    text = make(Compare).text
 
-    assert set(found.rows) == {"a", "b", "c"}
-    assert (set(pair.orders), pair.rows) == ({"dataset", "seed:1"}, 3)
-    assert (pair.tau, pair.swaps) == (1.0, ())
+    assert "The order of the rows is the same in all 2 class orders." in text
+    assert "Kendall's tau 1.00 over 3 rows." in text
 
 
-def test_rows_that_change_places(factory: Any, write: Any, registry: Registry) -> None:
-    last = {
-        "dataset": {"a": [28, 29, 30], "b": [24, 25, 26], "c": [20, 21, 22]},
-        "seed:1": {"a": [24, 25, 26], "b": [28, 29, 30], "c": [20, 21, 22]},
-    }
+def test_rows_that_change_places(write: Write, make: Any) -> None:
+    last = {"dataset": {"a": 28, "b": 24, "c": 20}, "seed:1": {"a": 24, "b": 28, "c": 20}}
     for order, methods in last.items():
-        for method, bases in methods.items():
-            write(order, method, bases)
+        for method, base in methods.items():
+            write(order, method, [base + seed for seed in range(SIX)])
 
-    (found,) = rankings(rows_of(factory, registry), registry)
-    (pair,) = found.pairs()
-    (swap,) = pair.swaps
+    made = make(Compare)
 
-    # Of three pairs of rows two agree and one does not.
-    assert pair.tau == pytest.approx(1 / 3)
-    assert {swap.first, swap.second} == {"a", "b"}
-    assert abs(swap.before.mean) == abs(swap.after.mean) == pytest.approx(20 / 3)
-    assert swap.certain
-
-
-def test_a_change_within_chance_is_not_certain(
-    factory: Any, write: Any, registry: Registry
-) -> None:
-    for order, last in (("dataset", [20, 30, 25]), ("seed:1", [20, 30, 22])):
-        write(order, "a", [25, 25, 24])
-        write(order, "b", last)
-
-    (found,) = rankings(rows_of(factory, registry), registry)
-
-    (swap,) = found.pairs()[0].swaps
-    assert not swap.certain
+    # Of three pairs of rows two agree and one does not: (2 − 1) / 3. Four of 60 images.
+    assert "Kendall's tau 0.33 over 3 rows; changed places: " in made.text
+    assert "−6.67 [−6.67, −6.67]" in made.text
+    assert "+6.67 [+6.67, +6.67]" in made.text
+    assert "changes in 1 of 1 pairs of class orders; 1 of the changes are told" in made.text
+    (row,) = made.tables["class-orders"].query("label == 'a'").to_dict("records")
+    # Last sessions: 28 to 33 and 24 to 29 base images, 10 new ones, of 60.
+    assert row["dataset_mean"] == pytest.approx(100 * (30.5 + 10) / 60)
+    assert row["seed:1_mean"] == pytest.approx(100 * (26.5 + 10) / 60)
 
 
-def test_one_order_has_no_ranking(factory: Any, write: Any, registry: Registry) -> None:
-    write("dataset", "a", [20])
-    write("dataset", "b", [21])
+@pytest.mark.parametrize(
+    "last", [[24, 25, 26], [20, 30, 26, 20, 30, 29]], ids=["too few pairs", "within chance"]
+)
+def test_a_change_within_chance_is_not_certain(write: Write, make: Any, last: list[int]) -> None:
+    for order, sign in (("dataset", 1), ("seed:1", -1)):
+        write(order, "a", [25 + sign for _ in last])
+        write(order, "b", [25 + sign * (value - 26) // 2 for value in last])
 
-    assert rankings(rows_of(factory, registry), registry) == []
+    assert "0 of the changes are told from chance" in make(Compare).text
 
 
-def test_other_splits_are_ranked_apart(factory: Any, write: Any, registry: Registry) -> None:
+def test_other_splits_are_ranked_apart(write: Write, make: Any) -> None:
     for order in ("dataset", "seed:1"):
         for method in ("a", "b"):
             write(order, method, [20])
             write(order, method, [20], split="outlier:0.2")
 
-    found = rankings(rows_of(factory, registry), registry)
+    tables = make(Compare, {"all": True}).tables
 
-    assert [len(each.rows) for each in found] == [2, 2]
+    assert [len(tables[f"class-orders-{n}"]) for n in (1, 2)] == [2, 2]
 
 
-def test_commands_for_other_orders_have_all_seeds(
-    factory: Any, write: Any, registry: Registry
-) -> None:
+def test_one_class_order_names_the_commands_for_more(write: Write, make: Any) -> None:
+    write("dataset", "ldc", [30, 31, 32])
     write("dataset", "ncm", [20, 21, 22])
 
-    assert order_commands(rows_of(factory, registry), registry) == [
+    made = make(Compare)
+
+    assert "Runs of one class order alone are stored for these rows" in made.text
+    assert [command for command in made.missing if "ncm" in command] == [
         f"fscil-bench run --method ncm --protocol toy --seeds 0-2 --class-order seed:{n} "
         "--precision fp32"
         for n in (1, 2)
