@@ -92,7 +92,8 @@ def compared(
 
 def both_sides(ours: pd.DataFrame, theirs: pd.DataFrame, key: str) -> str:
     """Return the means of both sides over the pairs."""
-    one, two = ours[[key]].join(theirs[[key]], how="inner", rsuffix="_").dropna().mean()
+    pairs = pd.concat([ours[key], theirs[key]], axis="columns", join="inner").dropna()
+    one, two = pairs.mean()
     return f"{number(one)} against {number(two)}"
 
 

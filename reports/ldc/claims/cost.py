@@ -95,15 +95,18 @@ def time_claim(setup: Setup, shelf: Shelf) -> Claim:
 def _time_ratio(ours: pd.DataFrame, theirs: pd.DataFrame) -> Part:
     if not len(ours) or not len(theirs):
         return untested(NO_RUNS)
-    pairs = ours.join(theirs, how="inner", rsuffix="_free_lunch")
-    pairs = pairs[pairs["machine"] == pairs["machine_free_lunch"]]
-    if pairs.empty:
+    unit = ours["pretrain_seconds"].min()
+    busy = busy_remarks({"ldc": ours, "free_lunch": theirs})
+    shared = ours.index.intersection(theirs.index, sort=False)
+    ours, theirs = ours.loc[shared], theirs.loc[shared]
+    alike = ours["machine"] == theirs["machine"]
+    if not alike.any():
         return untested("no runs of both on one machine are stored")
-    timed = pairs[pairs["learning_free_lunch"] > 0]
-    if timed.empty:
+    ours, theirs = ours[alike], theirs[alike]
+    ratios = (ours["learning"] / theirs["learning"])[theirs["learning"] > 0]
+    if ratios.empty:
         return untested("Free-Lunch's sessions took no time")
-    interval = mean_interval((timed["learning"] / timed["learning_free_lunch"]).tolist())
-    detail = both_sides(ours.loc[pairs.index], theirs.loc[pairs.index], "learning")
-    detail += f" seconds; unit {ours['pretrain_seconds'].min():.0f}"
-    detail += "; timed on a busy machine" * bool(busy_remarks({"ldc": ours, "free_lunch": theirs}))
+    interval = mean_interval(ratios.tolist())
+    detail = f"{both_sides(ours, theirs, 'learning')} seconds; unit {unit:.0f}"
+    detail += "; timed on a busy machine" * bool(busy)
     return Part(at_most(interval, TIME_RATIO), "", interval, "times", detail, difference=False)

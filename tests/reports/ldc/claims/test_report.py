@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,10 @@ from typer.testing import CliRunner
 import fscil_bench as fb
 from fscil_bench.cli.app import app
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.report import ReportInput, ReportOutput
-from fscil_bench.reports._claims_setup import ClaimsParams
-from fscil_bench.reports._claims_tables import published_figures
-from fscil_bench.reports.ldc_claims import LdcClaims
-from fscil_bench.request import Selection
+from fscil_bench.report import ReportOutput
+from fscil_bench.reports.ldc.claims.report import LdcClaims, published
 
-TOY = Path(__file__).parents[1] / "toy"
+TOY = Path(__file__).parents[3] / "toy"
 LETTERS = "abcdefghijkl"
 SMALL = {
     "ldc_set": "epochs=2,unit_steps=2,unit_classes=2,simulated_shots=3",
@@ -30,16 +28,9 @@ SMALL = {
 
 
 @pytest.fixture
-def make(claims: Any, tmp_path: Path) -> Any:
+def make(study: Any) -> Any:
     """Return a function that makes the report of all stored hand-made runs into `out`."""
-
-    def build(protocol: str | None = "toy", **asked: Any) -> ReportOutput:
-        runs, _ = claims.factory.store.runs()
-        selection = Selection(protocol, **{"seeds": (0, 1, 2), **asked})
-        given = ReportInput(selection, runs, tmp_path / "out", claims.registry)
-        return LdcClaims(ClaimsParams(unseen=2, steps=1)).build(given)
-
-    return build
+    return partial(study, LdcClaims, {"unseen": 2, "steps": 1})
 
 
 def lines_of(path: Path) -> list[dict[str, str]]:
@@ -54,12 +45,12 @@ def rows_of(output: ReportOutput) -> dict[str, list[str]]:
 
 
 def test_every_claim_has_a_row_and_a_published_figure(claims: Any, make: Any) -> None:
-    claims.write(claims.setup.ldc(), [(30, 3)] * 3)
+    claims.write(claims.setup.ldc(), [(30, 3)] * 6)
 
     rows = rows_of(make())
 
     assert "".join(rows) == LETTERS
-    assert set(published_figures()) == set(LETTERS)
+    assert set(published()["claim"]) == set(LETTERS)
     assert rows["a"][1] == "CUB200: +2.72 points (51.86 -> 54.58)"
     # Of LDC alone one can tell how its own memory grows (by 2,048 bytes a class: not 512).
     assert {letter: cells[-1].strip("*") for letter, cells in rows.items()} == {
@@ -71,33 +62,36 @@ def test_every_claim_has_a_row_and_a_published_figure(claims: Any, make: Any) ->
 def test_figures_stand_with_interval_pairs_and_verdict(
     claims: Any, make: Any, tmp_path: Path
 ) -> None:
-    claims.write(claims.setup.ablation["+ mapping"], [(30, 4), (32, 5), (34, 6)])
-    claims.write(claims.setup.ablation["baseline"], [(30, 3), (32, 3), (34, 3)])
+    adds = (1, 1, 1, -2, 2, 3)
+    claims.write(claims.setup.ablation["+ mapping"], [(30 + images, 3) for images in adds])
+    claims.write(claims.setup.ablation["baseline"], [(30, 3)] * 6)
 
     output = make()
 
-    measured = "+3.33 [−0.81, +7.47] points (n = 3 seeds; 61.67 against 58.33)"
+    # Images of 60: mean 1, s² = 14/5, t(0.975, 5) = 2.5705818, so that t·s/√n is 2.93 points.
+    measured = "+1.67 [−1.26, +4.59] points (n = 6 seeds; 56.67 against 55.00)"
     assert rows_of(output)["a"][2:] == [
-        f"{measured}; the smallest that could have shown: 4.14",
+        f"{measured}; the smallest that could have shown: 2.93",
         "**cannot be told**",
     ]
     line = next(each for each in lines_of(tmp_path / "out/ldc-claims.csv") if each["claim"] == "a")
-    assert float(line["mean"]) == pytest.approx(200 / 60)
-    assert float(line["high"]) - float(line["mean"]) == pytest.approx(4.1402, abs=1e-4)
-    assert (line["protocol"], line["n"], line["pairs"]) == ("toy", "3", "seeds")
+    assert float(line["mean"]) == pytest.approx(100 / 60)
+    assert float(line["high"]) - float(line["mean"]) == pytest.approx(2.92674, abs=1e-4)
+    assert (line["protocol"], line["n"], line["pairs"]) == ("toy", "6", "seeds")
     assert line["source"].startswith("LDC paper (arXiv 2210.00232)")
     assert line["verdict"] == "cannot be told"
 
 
 def test_files_hold_what_is_shown(claims: Any, make: Any, tmp_path: Path) -> None:
     for variant in claims.setup.ablation.values():
-        claims.write(variant, [(30, 3)] * 3)
+        claims.write(variant, [(30, 3)] * 6)
 
     output = make()
 
     folder = tmp_path / "out"
-    names = ["ldc-claims.md", "ldc-claims.csv", "ldc-claims.tex", "ablation.csv"]
-    assert [file.name for file in output.files] == names
+    both = [f"{name}.{kind}" for name in ("claims", "aims", "ablation") for kind in ("csv", "tex")]
+    names = {"ldc-claims.md", "ldc-claims.csv", "ldc-claims.tex", *both}
+    assert {file.name for file in output.files} == names
     assert (folder / "ldc-claims.md").read_text("utf-8") == output.text
     assert [line["label"] for line in lines_of(folder / "ablation.csv")] == [
         "baseline",
@@ -105,7 +99,7 @@ def test_files_hold_what_is_shown(claims: Any, make: Any, tmp_path: Path) -> Non
         "+ mapping",
         "+ recurrent",
     ]
-    assert "| + mapping | 3 | 90.00 ± 0.00 | 80.00 ± 0.00 | 55.00 ± 0.00 |" in output.text
+    assert "| + mapping | 6 | 90.00 ± 0.00 | 80.00 ± 0.00 | 55.00 ± 0.00 |" in output.text
     text = (folder / "ldc-claims.tex").read_text("utf-8")
     assert text.isascii()
     assert "U+" not in text
@@ -114,33 +108,33 @@ def test_files_hold_what_is_shown(claims: Any, make: Any, tmp_path: Path) -> Non
 
 
 def test_missing_runs_are_listed_with_one_command_a_variant(claims: Any, make: Any) -> None:
-    claims.write(claims.setup.ldc(), [(30, 3)] * 2)
+    claims.write(claims.setup.ldc(), [(30, 3)] * 5)
 
     output = make()
 
     commands = "\n".join(output.missing)
-    assert "fscil-bench run --method ldc --protocol toy --seeds 2" in output.missing
-    assert "--protocol toy --set sampler=none --seeds 0-2" in commands
-    assert "--way 2 --sessions 1 --set covariance=empirical --artifacts --seeds 0-2" in commands
-    assert "--split outlier:0.2 --seeds 0-2" in commands
-    assert "--set byte_budget=16384 --set budget_mode=low_rank --seeds 0-2" in commands
+    assert "fscil-bench run --method ldc --protocol toy --seeds 5" in output.missing
+    assert "--protocol toy --set sampler=none --seeds 0-5" in commands
+    assert "--way 2 --sessions 1 --set covariance=empirical --artifacts --seeds 0-5" in commands
+    assert "--split outlier:0.2 --seeds 0-5" in commands
+    assert "--set byte_budget=16384 --set budget_mode=low_rank --seeds 0-5" in commands
     assert "episodes --method free_lunch --protocol toy --way 5 --shot 1" in commands
     assert len(output.missing) == len(set(output.missing))
-    remedy = "report ldc-claims --protocol toy --seeds 0-2 --set unseen=2 --set steps=1"
-    assert f"`fscil-bench {remedy} --run-missing`" in output.text
-    assert all(f"- `{command}`" in output.text for command in output.missing)
+    remedy = "report ldc-claims --protocol toy --seeds 0-5 --set unseen=2 --set steps=1"
+    assert f"fscil-bench {remedy} --run-missing" in output.text
+    assert all(f": `{command}`" in output.text for command in output.missing)
 
 
 def test_damaged_runs_are_named_and_left_out(claims: Any, make: Any) -> None:
-    claims.write(claims.setup.ablation["baseline"], [(30, 3)] * 3)
-    damaged = claims.write(claims.setup.ablation["+ mapping"], [(31, 3)] * 3)[1]
+    claims.write(claims.setup.ablation["baseline"], [(30, 3)] * 6)
+    damaged = claims.write(claims.setup.ablation["+ mapping"], [(31, 3)] * 6)[1]
     (damaged.folder / "predictions.npz").write_bytes(b"PK")
     (generated,) = claims.write(claims.setup.generated["recurrent"], [(31, 3)])
     (generated.folder / "artifacts.npz").write_bytes(b"PK")
 
     output = make()
 
-    assert "(n = 2 seeds;" in rows_of(output)["a"][2]
+    assert "(n = 5 seeds;" in rows_of(output)["a"][2]
     assert rows_of(output)["j"][-1] == "**not tested**"
     assert [str(damaged.folder) in warning for warning in output.warnings] == [True, False]
     assert str(generated.folder) in output.warnings[1]

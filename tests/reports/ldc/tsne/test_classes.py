@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fscil_bench.errors import UsageError
-from fscil_bench.reports._chosen_classes import named_classes, spread_classes
+from fscil_bench.reports.ldc.tsne.calibration import named_classes, spread_classes
 
 NAMES = ("cat", "dog", "7", "bird", "fish", "frog")
 

@@ -10,15 +10,16 @@ import pytest
 
 import fscil_bench as fb
 from fscil_bench.errors import FscilError, StoreError, UsageError
-from fscil_bench.report import ReportInput, ReportOutput
+from fscil_bench.report import ReportOutput
 from fscil_bench.reporting.evaluation import EvaluationFeatures
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reports.ldc.tsne.calibration import TsneParams
+from fscil_bench.reports.ldc.tsne.report import CalibrationTsne
 from fscil_bench.reports.ldc.variants import Variant
-from fscil_bench.reports.calibration_tsne import CalibrationTsne
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import StoredRun
 
-TOY = Path(__file__).parents[1] / "toy"
-TOY_RUN = Selection("toy")
+TOY = Path(__file__).parents[3] / "toy"
 CENTRES = np.arange(6, dtype=np.float64)[:, None] + 4
 
 
@@ -48,27 +49,16 @@ def run(claims: Any) -> StoredRun:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the figures, which take most of a report's time."""
-    monkeypatch.setattr("fscil_bench.reports.calibration_tsne._draw", lambda *_: ())
-
-
-@pytest.fixture
-def make(claims: Any, tmp_path: Path) -> Any:
+def make(claims: Any, study: Any) -> Any:
     """Return a function that makes the report of all stored runs into `out`."""
 
-    def build(features: Any = None, selection: Selection = TOY_RUN, **params: Any) -> ReportOutput:
-        reader: Any = SimpleNamespace(features=features or (lambda _: features_of()))
-        given = ReportInput(
-            selection,
-            claims.factory.store.runs()[0],
-            tmp_path / "out",
-            claims.registry,
-            evaluation=None if features == "none" else reader,
-        )
-        return CalibrationTsne(CalibrationTsne.Params(**{"steps": 1, "images": 6, **params})).build(
-            given
-        )
+    def build(
+        features: Any = None, selection: Selection | None = None, draw: bool = False, **params: Any
+    ) -> ReportOutput:
+        reader = SimpleNamespace(features=features or (lambda _: features_of()))
+        claims.given["evaluation"] = None if features == "none" else reader
+        asked = vars(selection) if selection else {"seeds": ()}
+        return study(CalibrationTsne, {"steps": 1, "images": 6, **params}, draw, **asked)
 
     return build
 
@@ -86,7 +76,7 @@ def table_of(output: ReportOutput) -> dict[str, list[float]]:
     }
 
 
-@pytest.mark.usefixtures("run", "undrawn")
+@pytest.mark.usefixtures("run")
 def test_the_kl_of_each_step_stands_beside_it(make: Any) -> None:
     table = table_of(make())
 
@@ -103,7 +93,7 @@ def test_the_kl_of_each_step_stands_beside_it(make: Any) -> None:
 
 @pytest.mark.usefixtures("run")
 def test_files_hold_what_is_shown(make: Any) -> None:
-    reported = make()
+    reported = make(draw=True)
 
     names = {file.name for file in reported.files}
     kinds = {f"calibration-tsne.{kind}" for kind in ("md", "csv", "tex")}
@@ -119,7 +109,7 @@ def test_files_hold_what_is_shown(make: Any) -> None:
     assert "features to the power of 0.5" in reported.text
 
 
-@pytest.mark.usefixtures("run", "undrawn")
+@pytest.mark.usefixtures("run")
 def test_chosen_classes_and_a_perplexity_that_fits(make: Any) -> None:
     reported = make(classes="5,class 1", images=4)
 
@@ -131,7 +121,6 @@ def test_chosen_classes_and_a_perplexity_that_fits(make: Any) -> None:
     assert "30 points at perplexity 9.66667 (lowered from 30 to fit them)" in reported.text
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_an_earlier_session_knows_fewer_classes(run: StoredRun, make: Any) -> None:
     arrays = dict(np.load(run.folder / "artifacts.npz"))
     steps = {f"session1/generated_step{r}": generated(2.0 - r, classes=5) for r in range(2)}
@@ -146,7 +135,7 @@ def test_an_earlier_session_knows_fewer_classes(run: StoredRun, make: Any) -> No
         make(session=1, classes="5")
 
 
-@pytest.mark.usefixtures("run", "undrawn")
+@pytest.mark.usefixtures("run")
 def test_features_that_are_not_finite_are_skipped_with_a_note(make: Any) -> None:
     damaged = features_of()
     damaged.test[:2, 0] = np.nan
@@ -159,7 +148,6 @@ def test_features_that_are_not_finite_are_skipped_with_a_note(make: Any) -> None
     assert not np.isnan(list(table_of(reported).values())).any()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_constant_dimensions_are_left_out_with_a_note(
     run: StoredRun, claims: Any, make: Any
 ) -> None:
@@ -179,13 +167,12 @@ def test_constant_dimensions_are_left_out_with_a_note(
     assert "2 feature dimensions are the same for all points" in reported.text
 
 
-@pytest.mark.usefixtures("run", "undrawn")
+@pytest.mark.usefixtures("run")
 def test_classes_with_too_few_images_cannot_be_shown(make: Any) -> None:
     with pytest.raises(FscilError, match="none of the classes 0, 2, 3, 4, 5 has 4 finite"):
         make(lambda _: features_of(images=3))
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_without_its_run_the_command_is_given(make: Any) -> None:
     with pytest.raises(FscilError) as caught:
         make()
@@ -197,7 +184,6 @@ def test_without_its_run_the_command_is_given(make: Any) -> None:
     ).replace("--set recurrent_steps=1 ", "")
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_run_without_its_features_does_not_do(claims: Any, make: Any) -> None:
     claims.write(Variant("ldc", {"recurrent_steps": 1}, (0,), "seeded"), [(30, 10)])
 
@@ -205,7 +191,6 @@ def test_a_run_without_its_features_does_not_do(claims: Any, make: Any) -> None:
         make()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_generated_nothing(run: StoredRun, claims: Any, make: Any) -> None:
     claims.add_artifacts(run, 2, feature_power=np.array(0.5))
 
@@ -213,7 +198,7 @@ def test_a_run_that_generated_nothing(run: StoredRun, claims: Any, make: Any) ->
         make()
 
 
-@pytest.mark.usefixtures("run", "undrawn")
+@pytest.mark.usefixtures("run")
 def test_caches_that_are_gone_are_named(make: Any) -> None:
     def gone(_: StoredRun) -> EvaluationFeatures:
         raise StoreError("no features there")
@@ -236,7 +221,6 @@ def test_caches_that_are_gone_are_named(make: Any) -> None:
         (Selection("toy"), {"ldc_set": "recurrent_step=2"}, "did you mean 'recurrent_steps'"),
     ],
 )
-@pytest.mark.usefixtures("undrawn")
 def test_a_mistake_is_answered(
     make: Any, selection: Selection, params: dict[str, Any], expected: str
 ) -> None:
@@ -245,9 +229,10 @@ def test_a_mistake_is_answered(
 
 
 def test_it_wants_one_run_with_its_features(claims: Any) -> None:
-    report = CalibrationTsne(CalibrationTsne.Params(steps=2, ldc_set="loss=js"))
+    selection = Selection("toy", seeds=(4,), split="outlier:0.2")
+    report = CalibrationTsne(Results(claims.registry, selection))
 
-    (wanted,) = report.requests(Selection("toy", seeds=(4,), split="outlier:0.2"), claims.registry)
+    (wanted,) = report.requests(TsneParams(steps=2, ldc_set="loss=js"))
 
     assert wanted.artifacts
     assert wanted.request.params == {"loss": "js", "recurrent_steps": 2}
