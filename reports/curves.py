@@ -146,10 +146,11 @@ def _numbers(
         for row in published
         for session, value in sorted(row.values.items())  # noqa: PD011 - no frame
     ]
-    numbers = pd.concat([*measured, pd.DataFrame(points)]) if points else pd.concat(measured)
+    frames = [frame.assign(published="") for frame in measured]
+    numbers = pd.concat([*frames, pd.DataFrame(points)] if points else frames)
     columns = ["published", "label", "session", "classes_seen", "mean", "low", "high", "n"]
     # How many runs a published value averages is not known.
-    return numbers.reindex(columns=columns).fillna({"published": ""}).astype({"n": "Int64"})
+    return numbers.reindex(columns=columns).astype({"n": "Int64"})
 
 
 def _terms(row: PublishedRow, protocol: Protocol) -> str:
