@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from fscil_bench.episodes.store import (
     EpisodesRecord,
     EpisodesSpec,
     StoredEpisodes,
-    stored_episodes,
     write_episodes,
 )
 from fscil_bench.errors import FscilError, UsageError
@@ -21,10 +19,10 @@ from fscil_bench.method import Needs
 from fscil_bench.params import NoParams, parse_params
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput
-from fscil_bench.reports._episodes import Setting, episode_rows
-from fscil_bench.reports.few_shot import FewShot
-from fscil_bench.request import Design, Selection
+from fscil_bench.reporting.document import latex
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reports.few_shot.report import FewShot
+from fscil_bench.request import Design, Selection, Wanted
 from fscil_bench.store.runs import Store
 
 
@@ -108,25 +106,24 @@ def write(factory: Any, store: Store) -> Any:
 
 
 @pytest.fixture
-def make(store: Store, tmp_path: Path, registry: Registry) -> Any:
-    def build(protocol: str | None = "toy", params: Any = None, **asked: Any) -> ReportOutput:
-        episodes, _ = stored_episodes(store)
-        selection = Selection(protocol=protocol, **asked)
-        given = ReportInput(selection, [], tmp_path / "out", registry, episodes)
-        return FewShot(parse_params("report", FewShot.Params, params or {})).build(given)
+def table(make: Any) -> Any:
+    """Return a function that makes the report of all stored episodes."""
+
+    def build(params: dict[str, Any] | None = None, **asked: Any) -> Any:
+        return make(FewShot, params, **asked)
 
     return build
 
 
-def table_lines(output: ReportOutput) -> list[str]:
-    return [line for line in output.text.splitlines() if line.startswith("|")]
+def table_lines(made: Any) -> list[str]:
+    return [line for line in made.text.splitlines() if line.startswith("|")]
 
 
 NCM = [0.40, 0.50, 0.60, 0.50]
 LDC = [0.50, 0.50, 0.70, 0.50]
 
 
-def test_the_table_by_hand(write: Any, make: Any) -> None:
+def test_the_table_by_hand(write: Any, table: Any) -> None:
     write("ldc", LDC)
     write("ldc", [0.8, 0.9], shot=5)
     write("ncm", NCM)
@@ -134,108 +131,109 @@ def test_the_table_by_hand(write: Any, make: Any) -> None:
 
     # ncm: mean 50, s = 8.16497; ldc: 55, s = 10; t(0.975, 3) = 3.18245, over 2 = √4.
     # Five shots: 80 and 90, s = 7.07107, t(0.975, 1) = 12.7062, over √2; 70 and 70.
-    assert table_lines(make()) == [
+    assert table_lines(table()) == [
         "| Method | n | 5-way 1-shot | 5-way 5-shot |",
         "| --- | ---: | ---: | ---: |",
         "| ncm | 4 | 50.00 ± 12.99 | 70.00 ± 0.00 |",
         "| ldc | 4 | **55.00 ± 15.91** | **85.00 ± 63.53** |",
     ]
-    assert "5-way 1-shot n = 4, 5-way 5-shot n = 2" in make().text
+    assert "5-way 1-shot n = 4, 5-way 5-shot n = 2" in table().text
 
 
-def test_differences_are_paired_by_episode(write: Any, make: Any, tmp_path: Path) -> None:
+def test_differences_are_paired_by_episode(write: Any, table: Any) -> None:
     write("ncm", NCM)
     write("ldc", [*LDC, 0.0])  # a fifth episode, which ncm does not have
 
-    output = make(params={"against": "ncm"})
+    made = table({"against": "ncm"})
 
     # Differences 10, 0, 10, 0: mean 5, s = 5.7735, half-width 9.187.
-    assert table_lines(output)[0] == "| Method | n | 5-way 1-shot | 5-way 1-shot − ncm |"
-    assert "| ldc | 5 | 44.00 ± 32.38 | **5.00 ± 9.19** |" in output.text
-    assert "| ncm | 4 | **50.00 ± 12.99** | – |" in output.text
-    assert "mean difference to ncm over the episodes that both have" in output.text
-    with (tmp_path / "out" / "few-shot.csv").open(newline="") as file:
-        ldc = next(line for line in csv.DictReader(file) if line["method"] == "ldc")
+    assert table_lines(made)[0] == "| Method | n | 5-way 1-shot | 5-way 1-shot − ncm |"
+    assert "| ldc | 5 | 44.00 ± 32.38 | **5.00 ± 9.19** |" in made.text
+    assert "| ncm | 4 | **50.00 ± 12.99** | – |" in made.text
+    assert "mean difference to ncm over the episodes that both have" in made.text
+    (ldc,) = made.tables["few-shot"].query("method == 'ldc'").to_dict("records")
     half = stats.t.ppf(0.975, 3) * np.std([10, 0, 10, 0], ddof=1) / 2
-    assert float(ldc["way5_shot1_difference_mean"]) == pytest.approx(5)
-    assert float(ldc["way5_shot1_difference_half_width"]) == pytest.approx(half)
-    assert ldc["way5_shot1_difference_n"] == "4"
-    assert r"5-way 1-shot $-$ ncm" in (tmp_path / "out" / "few-shot.tex").read_text()
+    assert ldc["way5_shot1_difference_mean"] == pytest.approx(5)
+    assert ldc["way5_shot1_difference_half_width"] == pytest.approx(half)
+    assert ldc["way5_shot1_difference_n"] == 4
+    assert r"5-way 1-shot $-$ ncm" in latex(made.document)
 
 
 def test_what_draws_other_images_is_not_paired(
-    write: Any, make: Any, toy_protocol: Protocol
+    write: Any, table: Any, toy_protocol: Protocol
 ) -> None:
     write("ncm", NCM)
     write("ldc", LDC, protocol=toy_protocol.override(base_classes=3))
-    output = make(params={"against": "ncm"})
-    row = next(line for line in table_lines(output) if line.startswith("| ldc"))
+    made = table({"against": "ncm"})
+    row = next(line for line in table_lines(made) if line.startswith("| ldc"))
     assert row.endswith("| – |")
-    assert "they differ in base_classes (4 / 3)" in output.text
+    assert "they differ in base_classes (4 / 3)" in made.text
 
 
-def test_seeds_are_pooled_and_representation_seeds_are_not(
-    write: Any, registry: Registry, store: Store
-) -> None:
+def test_seeds_are_pooled_and_representation_seeds_are_not(write: Any, table: Any) -> None:
     write("ldc", [0.1, 0.2], seed=0)
     write("ldc", [0.3, 0.4], seed=1)
     write("ldc", [0.9, 0.8], representation={"seed": 1}, created="2024-01-02")
 
-    first, second = episode_rows(stored_episodes(store)[0], registry)
+    made = table({"against": "ldc, representation seed 0"})
+    first, second = made.tables["few-shot"].to_dict("records")
 
-    assert first.label == "ldc, representation seed 0"
-    assert second.label == "ldc, representation seed 1"
-    assert first.accuracies == {
-        Setting(5, 1): {(0, 0): 10.0, (0, 1): 20.0, (1, 0): pytest.approx(30), (1, 1): 40.0}
-    }
-    assert first.interval(Setting(5, 1)).mean == pytest.approx(25)
-    assert second.interval(Setting(5, 1)).mean == pytest.approx(85)
-    assert second.minus(first, Setting(5, 1)).mean == pytest.approx(70)
+    assert (first["label"], second["label"]) == (
+        "ldc, representation seed 0",
+        "ldc, representation seed 1",
+    )
+    assert (first["seeds"], first["way5_shot1_n"]) == ("0 1", 4)
+    assert first["way5_shot1_mean"] == pytest.approx(25)
+    assert second["way5_shot1_mean"] == pytest.approx(85)
+    # Over the episodes of seed 0 alone.
+    assert second["way5_shot1_difference_mean"] == pytest.approx(70)
 
 
-def test_the_larger_number_of_episodes_stays(write: Any, registry: Registry, store: Store) -> None:
+def test_the_larger_number_of_episodes_stays(write: Any, table: Any) -> None:
     write("ldc", [0.1, 0.2, 0.3], created="2024-01-01")
     write("ldc", [0.1, 0.2], created="2024-01-02")
-    (row,) = episode_rows(stored_episodes(store)[0], registry)
-    assert row.interval(Setting(5, 1)).count == 3
-    assert row.older == 0
+
+    made = table()
+
+    assert made.tables["few-shot"]["way5_shot1_n"].tolist() == [3]
+    assert "left out" not in made.text
 
 
-def test_other_numbers_of_queries_are_another_row(write: Any, make: Any) -> None:
+def test_other_numbers_of_queries_are_another_row(write: Any, table: Any) -> None:
     write("ldc", LDC)
     write("ldc", NCM, queries=5)
-    assert [line.split(" | ")[0] for line in table_lines(make())[2:]] == [
+    assert [line.split(" | ")[0] for line in table_lines(table())[2:]] == [
         "| ldc, 5 queries",
         "| ldc, 15 queries",
     ]
 
 
-def test_earlier_code_is_left_out_and_counted(write: Any, make: Any) -> None:
+def test_earlier_code_is_left_out_and_counted(write: Any, table: Any) -> None:
     write("ldc", NCM, engine="d1", created="2024-01-01")
     write("ldc", NCM, shot=5, code="m0", created="2024-01-01")
     write("ldc", LDC, engine="d2", created="2024-01-02")
-    output = make()
-    assert table_lines(output)[2:] == ["| ldc | 4 | 55.00 ± 15.91 |"]
-    assert "ldc: 2 stored sets of episodes left out, made with an earlier version" in output.text
+    made = table()
+    assert table_lines(made)[2:] == ["| ldc | 4 | 55.00 ± 15.91 |"]
+    assert "ldc: 2 stored sets of episodes left out, made with an earlier version" in made.text
 
 
-def test_parameters_tell_rows_apart_and_against_must_say_which(write: Any, make: Any) -> None:
+def test_parameters_tell_rows_apart_and_against_must_say_which(write: Any, table: Any) -> None:
     write("ncm", NCM)
     write("ncm", LDC, params={"space": "tukey"})
     write("ldc", [0.9] * 4)
-    labels = [line.split(" | ")[0] for line in table_lines(make())[2:]]
+    labels = [line.split(" | ")[0] for line in table_lines(table())[2:]]
     assert labels == ["| ncm (space=raw)", "| ncm (space=tukey)", "| ldc"]
     with pytest.raises(UsageError, match=r"fits several rows.*'ncm \(space=raw\)', 'ncm \(spa"):
-        make(params={"against": "ncm"})
-    output = make(params={"against": "ncm (space=tukey)"})
-    assert "| ldc | 4 | **90.00 ± 0.00** | **35.00 ± 15.91** |" in output.text
+        table({"against": "ncm"})
+    made = table({"against": "ncm (space=tukey)"})
+    assert "| ldc | 4 | **90.00 ± 0.00** | **35.00 ± 15.91** |" in made.text
     with pytest.raises(UsageError, match="no row is called that; did you mean 'ncm'"):
-        make(params={"against": "nmc"})
+        table({"against": "nmc"})
 
 
-def test_what_the_table_states(write: Any, make: Any) -> None:
+def test_what_the_table_states(write: Any, table: Any) -> None:
     write("ldc", LDC, fields={"flags": ("unofficial data (x)",), "parameters": "chosen there"})
-    text = make().text
+    text = table().text
     for words in (
         "backbone resnet20",
         "100 epochs",
@@ -251,50 +249,52 @@ def test_what_the_table_states(write: Any, make: Any) -> None:
         assert words in text
 
 
-def test_files_hold_what_is_shown(write: Any, make: Any, tmp_path: Path) -> None:
+def test_files_hold_what_is_shown(write: Any, table: Any) -> None:
     write("ldc", LDC)
-    output = make()
-    names = ["few-shot.md", "few-shot.csv", "few-shot.tex"]
-    assert [path.name for path in output.files] == names
-    assert (tmp_path / "out" / "few-shot.md").read_text("utf-8") == output.text
-    with (tmp_path / "out" / "few-shot.csv").open(newline="") as file:
-        (line,) = csv.DictReader(file)
-    assert (line["label"], line["runs"], line["seeds"], line["queries"]) == ("ldc", "4", "0", "15")
-    assert float(line["way5_shot1_mean"]) == pytest.approx(55)
-    assert line["way5_shot1_n"] == "4"
+
+    made = table()
+    files = [path.name for path in made.write().files]
+    (line,) = made.tables["few-shot"].to_dict("records")
+
+    assert files == ["report.md", "few-shot.csv", "report.tex"]
+    assert (line["label"], line["runs"], line["seeds"], line["queries"]) == ("ldc", 4, "0", 15)
+    assert line["way5_shot1_mean"] == pytest.approx(55)
 
 
-def test_missing_episodes_come_with_their_command(write: Any, make: Any) -> None:
+def test_missing_episodes_come_with_their_command(write: Any, table: Any) -> None:
     write("ncm", [0.5] * 600)
     write("ldc", LDC)  # fewer than wanted
-    assert make().missing == (
+    assert table().missing == [
         "fscil-bench episodes --method ldc --protocol toy --way 5 --shot 1 --queries 15 "
         "--episodes 600 --seeds 0",
         "fscil-bench episodes --method ldc --protocol toy --way 5 --shot 5 --queries 15 "
         "--episodes 600 --seeds 0",
         "fscil-bench episodes --method ncm --protocol toy --way 5 --shot 5 --queries 15 "
         "--episodes 600 --seeds 0",
-    )
-    asked = make(params={"shots": "1", "episodes": "4"}, methods=("ldc", "ncm"), seeds=(0, 2))
-    assert asked.missing == (
+    ]
+    asked = table({"shots": "1", "episodes": "4"}, methods=("ldc", "ncm"), seeds=(0, 2))
+    assert asked.missing == [
         "fscil-bench episodes --method ldc --protocol toy --way 5 --shot 1 --queries 15 "
         "--episodes 4 --seeds 2",
         "fscil-bench episodes --method ncm --protocol toy --way 5 --shot 1 --queries 15 "
         "--episodes 4 --seeds 2",
-    )
+    ]
 
 
 def test_the_episodes_it_wants(registry: Registry) -> None:
-    made = FewShot(parse_params("report", FewShot.Params, {"shots": "1,5", "way": "3"}))
-    wanted = made.requests(Selection("toy", representations=("fact",), seeds=(4,)), registry)
-    assert [(w.request.method, w.episodes) for w in wanted] == [
+    def wanted(params: dict[str, str], **asked: Any) -> list[Wanted]:
+        report = FewShot(Results(registry, Selection("toy", **asked)))
+        return list(report.requests(parse_params("report", FewShot.Params, params)))
+
+    some = wanted({"shots": "1,5", "way": "3"}, representations=("fact",), seeds=(4,))
+    assert [(w.request.method, w.episodes) for w in some] == [
         ("ldc", Design(3, 1, 15, 600)),
         ("ldc", Design(3, 5, 15, 600)),
         ("ncm", Design(3, 1, 15, 600)),
         ("ncm", Design(3, 5, 15, 600)),
     ]
-    assert {(w.request.representation, w.request.seed) for w in wanted} == {("fact", 4)}
-    named = made.requests(Selection("toy", methods=("cec_trained",)), registry)
+    assert {(w.request.representation, w.request.seed) for w in some} == {("fact", 4)}
+    named = wanted({}, methods=("cec_trained",))
     assert [w.request.method for w in named] == ["cec_trained", "cec_trained"]
 
 
@@ -304,46 +304,46 @@ def test_shots_of_no_use_are_refused(shots: str) -> None:
         parse_params("report", FewShot.Params, {"shots": shots})
 
 
-def test_without_episodes_the_command_is_given(make: Any) -> None:
+def test_without_episodes_the_command_is_given(table: Any) -> None:
     with pytest.raises(FscilError, match="make some: fscil-bench episodes --method ncm"):
-        make()
+        table()
     with pytest.raises(UsageError, match="name it with --protocol"):
-        make(None)
+        table(protocol=None)
     with pytest.raises(UsageError, match="unknown protocol 'tyo'; did you mean 'toy'"):
-        make("tyo")
+        table(protocol="tyo")
 
 
 def test_a_protocol_that_is_not_registered_is_shown(
-    write: Any, make: Any, toy_protocol: Protocol
+    write: Any, table: Any, toy_protocol: Protocol
 ) -> None:
     write("ldc", LDC, protocol=toy_protocol.override(name="mine"))
-    output = make("mine")
-    assert "| ldc | 4 |" in output.text
-    assert output.missing == ()
+    made = table(protocol="mine")
+    assert "| ldc | 4 |" in made.text
+    assert made.missing == []
 
 
-def test_damaged_episodes_are_left_out_and_named(write: Any, make: Any) -> None:
+def test_damaged_episodes_are_left_out_and_named(write: Any, table: Any) -> None:
     write("ncm", NCM)
     damaged = write("ldc", LDC)
     (damaged.folder / "accuracies.npy").write_bytes(b"")
-    output = make()
-    assert len(table_lines(output)) == 3
-    assert len(output.warnings) == 1
-    assert str(damaged.folder) in output.warnings[0]
+    made = table()
+    assert len(table_lines(made)) == 3
+    assert len(made.document.warnings) == 1
+    assert str(damaged.folder) in made.document.warnings[0]
     with pytest.raises(FscilError, match=r"left out: .*accuracies.npy: damaged"):
-        make(methods=("ldc",))
+        table(methods=("ldc",))
 
 
 def test_a_protocol_of_a_file_that_is_not_given_is_known_by_its_episodes(
-    write: Any, make: Any, toy_protocol: Protocol
+    write: Any, table: Any, toy_protocol: Protocol
 ) -> None:
     write("ncm", NCM, protocol=toy_protocol.override(name="scanned"))
 
-    assert "| ncm | 4 |" in make("scanned", seeds=(0,)).text
+    assert "| ncm | 4 |" in table(protocol="scanned", seeds=(0,)).text
     with pytest.raises(FscilError, match="no stored episodes fit protocol 'scanned'") as caught:
-        make("scanned", seeds=(1, 2), methods=("ncm",))
+        table(protocol="scanned", seeds=(1, 2), methods=("ncm",))
     assert str(caught.value).endswith(
         "fscil-bench episodes --method ncm --protocol PATH/TO/scanned.toml --seeds 1-2"
     )
     with pytest.raises(UsageError, match="unknown protocol 'scaned'"):
-        make("scaned", seeds=(1,))
+        table(protocol="scaned", seeds=(1,))

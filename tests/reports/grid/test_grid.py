@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,9 @@ from fscil_bench.method import Needs
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput
-from fscil_bench.reports._grid import column_labels, column_of
-from fscil_bench.reports.grid import GridReport
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reports.grid.report import GridReport
 from fscil_bench.request import Selection
-from fscil_bench.store.runs import Store
 
 
 @dataclass(frozen=True)
@@ -62,103 +59,83 @@ def registry(toy_protocol: Protocol) -> Registry:
 
 
 @pytest.fixture
-def make(store: Store, tmp_path: Path, registry: Registry) -> Any:
-    """Return a function that makes the report of all stored runs into `out`."""
-
-    def build(params: dict[str, Any] | None = None, **asked: Any) -> ReportOutput:
-        given = ReportInput(Selection("toy", **asked), store.runs()[0], tmp_path / "out", registry)
-        return GridReport(GridReport.Params(**(params or {}))).build(given)
-
-    return build
-
-
-@pytest.fixture
-def write(factory: Any) -> Any:
+def write(write_last: Any) -> Any:
     """Return a function that writes a run for each number of base images right at the end."""
 
     def runs(last: list[int], name: str = "ncm", params: Any = RAW, **changes: Any) -> None:
-        for seed, base in enumerate(last):
-            spec = factory.spec(name, seed, params=params, **changes)
-            factory.write(spec, [(36, 0), (34, 6), (base, 10)])
+        write_last(name, last, params=params, **changes)
 
     return runs
 
 
-def lines_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def lines_of(made: Any, table: str) -> list[dict[str, Any]]:
+    return list(made.tables[table].to_dict("records"))
 
 
-def cells(line: dict[str, str], key: str) -> tuple[float, float, int]:
-    mean, half = (float(line[f"{key}_{part}"] or "nan") for part in ("mean", "half_width"))
-    return mean, half, int(line[f"{key}_n"])
+def cells(line: dict[str, Any], key: str) -> tuple[float, float, int]:
+    mean, half, count = (line[f"{key}_{part}"] for part in ("mean", "half_width", "n"))
+    return mean, half, count
 
 
-def test_the_grid_by_hand(write: Any, make: Any, tmp_path: Path) -> None:
+def test_the_grid_by_hand(write: Any, make: Any) -> None:
     write([20])
     write([26], representation=FACT)
 
-    text = make().text
+    made = make(GridReport)
 
     # 36/40, 40/50 and 30/60 or 36/60; base 20/40 or 26/40, new 10/20.
-    rows = [line for line in text.splitlines() if line.startswith("| ncm")]
+    rows = [line for line in made.text.splitlines() if line.startswith("| ncm")]
     assert rows[:2] == [
         "| ncm [cosine] | 1 | 73.33 | 50.00 | 50.00 | 50.00 | 50.00 |",
         "| ncm [fact] | 1 | **76.67** | **60.00** | **65.00** | 50.00 | **56.52** |",
     ]
-    assert lines_of(tmp_path / "out" / "heat-map.csv")[1] == {
-        "method": "ncm",
-        "representation": "fact",
-        "mean": "60.0",
-        "low": "",
-        "high": "",
-        "n": "1",
-    }
+    cell = made.figures["heat-map"].numbers.to_dict("records")[1]
+    assert (cell["method"], cell["representation"], cell["mean"], cell["n"]) == (
+        "ncm",
+        "fact",
+        60.0,
+        1,
+    )
+    assert math.isnan(cell["low"])
 
 
 def test_files(write: Any, make: Any) -> None:
-    write([20])
-    write([21], representation=FACT)
+    write([20, 22])
+    write([21, 23], representation=FACT)
     write([22], "ldc", {"steps": 1})
 
-    assert [path.name for path in make().files] == [
-        "grid.md",
-        "grid.csv",
-        "grid.tex",
-        "representation-gains.csv",
-        "representation-gains.tex",
-        "method-gains.csv",
-        "method-gains.tex",
-        "heat-map.png",
-        "heat-map.pdf",
-        "heat-map.csv",
-    ]
+    files = {path.name: path for path in make(GridReport).write().files}
+
+    stems = ("grid", "representation-gains", "method-gains", "heat-map")
+    assert {f"{stem}.csv" for stem in stems} | {"heat-map.png", "heat-map.pdf"} < set(files)
+    text = files["representation-gains.tex"].read_text("utf-8")
+    assert "Compared & $n$ & Last" in text
+    assert r"fact $-$ cosine & 2 & 1.67\,$\pm$\,0.00" in text
+    assert files["report.tex"].read_text("utf-8").isascii()
 
 
-def test_representations_gain_by_pairs_of_seeds(write: Any, make: Any, tmp_path: Path) -> None:
+def test_representations_gain_by_pairs_of_seeds(write: Any, make: Any) -> None:
     write([20, 26, 32])
     write([21, 28, 35], representation=FACT)
     write([20, 26, 32], params=TUKEY)
 
-    make()
-    (line,) = lines_of(tmp_path / "out" / "representation-gains.csv")
+    (line,) = lines_of(make(GridReport), "representation-gains")
 
     assert (line["label"], line["of"], line["over"]) == ("fact − cosine", "fact", "cosine")
     # 1, 2 and 3 images of 60 more: mean 2, s 1, t(0.975, 2) = 4.302653.
     half = 100 / 60 * 4.3026527 / math.sqrt(3)
     assert cells(line, "default_last") == pytest.approx((200 / 60, half, 3), rel=1e-7)
-    assert cells(line, "default_base")[0] == pytest.approx(5.0)
-    assert cells(line, "default_new") == (0.0, 0.0, 3)
+    assert cells(line, "default_last_base")[0] == pytest.approx(5.0)
+    assert cells(line, "default_last_new") == (0.0, 0.0, 3)
     assert cells(line, "stronger_last")[2] == 0, "fact has no such row"
 
 
-def test_averaged_views_are_compared_with_plain_ones(write: Any, make: Any, tmp_path: Path) -> None:
+def test_averaged_views_are_compared_with_plain_ones(write: Any, make: Any) -> None:
     for brought, gain in (({}, 0), (FACT, 2)):
         write([20 + gain, 26 + gain], representation=brought)
         write([23 + gain, 29 + gain], representation=brought, views="flip")
 
-    make()
-    lines = lines_of(tmp_path / "out" / "representation-gains.csv")
+    lines = lines_of(make(GridReport), "representation-gains")
 
     gains = {line["label"]: cells(line, "default_last") for line in lines}
     assert gains == {
@@ -169,14 +146,13 @@ def test_averaged_views_are_compared_with_plain_ones(write: Any, make: Any, tmp_
     }
 
 
-def test_methods_gain_on_the_same_network(write: Any, make: Any, tmp_path: Path) -> None:
+def test_methods_gain_on_the_same_network(write: Any, make: Any) -> None:
     write([20, 26, 32])
     write([23, 29, 35], params=TUKEY)
     write([26, 32, 38], "ldc", {"steps": 1})
     write([10, 10, 10], "fact", {}, representation=FACT)
 
-    make()
-    lines = {line["label"]: line for line in lines_of(tmp_path / "out" / "method-gains.csv")}
+    lines = {line["label"]: line for line in lines_of(make(GridReport), "method-gains")}
 
     assert list(lines) == ["ncm (space=tukey) [cosine]", "ldc [cosine]"]
     ldc, tukey = lines["ldc [cosine]"], lines["ncm (space=tukey) [cosine]"]
@@ -186,30 +162,25 @@ def test_methods_gain_on_the_same_network(write: Any, make: Any, tmp_path: Path)
     assert cells(tukey, "stronger_last")[2] == 0, "not over itself"
 
 
-def test_runs_on_another_network_are_no_pairs(write: Any, make: Any, tmp_path: Path) -> None:
+def test_runs_on_another_network_are_no_pairs(write: Any, make: Any) -> None:
     write([20, 26], representation={"code": "r2"})
     write([26, 32], "ldc", {"steps": 1})
 
-    make()
-
-    assert not (tmp_path / "out" / "method-gains.csv").exists()
+    assert "method-gains" not in make(GridReport).tables
 
 
-def test_parameters_set_by_hand_are_shown_if_asked_for(
-    write: Any, make: Any, tmp_path: Path
-) -> None:
+def test_parameters_set_by_hand_are_shown_if_asked_for(write: Any, make: Any) -> None:
     write([20])
     write([21], "ldc", {"steps": 5})
     write([22], representation={"name": "fact", "params": {"steps": 7}})
 
-    text = make().text
+    text = make(GridReport).text
     assert "| ldc" not in text
     assert "1 stored row left out, whose method has parameters set by hand" in text
     assert "1 stored row left out, whose representation has parameters set by hand" in text
 
-    labels = [line["label"] for line in lines_of(make({"all": True}).files[1])]
+    labels = [line["label"] for line in lines_of(make(GridReport, {"all": True}), "grid")]
     assert labels == ["ncm [cosine]", "ldc (steps=5) [cosine]", "ncm [fact, steps=7]"]
-    assert [line["label"] for line in lines_of(tmp_path / "out" / "grid.csv")] == ["ncm [cosine]"]
 
 
 def test_what_a_paper_states_is_no_parameter_set_by_hand(
@@ -219,7 +190,7 @@ def test_what_a_paper_states_is_no_parameter_set_by_hand(
     monkeypatch.setattr(PLUGINS["method", "ldc"], "published", published, raising=False)
     write([21], "ldc", {"steps": 5})
 
-    assert "| ldc (steps=5) [cosine] | 1 |" in make().text
+    assert "| ldc (steps=5) [cosine] | 1 |" in make(GridReport).text
 
 
 def test_other_terms_are_left_out(
@@ -229,35 +200,44 @@ def test_other_terms_are_left_out(
     write([30], split="outlier:0.2")
     factory.write(factory.spec("ncm", 0, toy_protocol.override(class_order="seed:1"), params=RAW))
 
-    text = make().text
+    text = make(GridReport).text
 
     assert text.count("| ncm [cosine]") == 1
     assert "1 stored row left out, of split outlier:0.2." in text
     assert "1 stored row left out, of another shape or order of classes." in text
-    assert "| ncm [cosine] | 1 | 78.89 | 66.67 |" in make(split="outlier:0.2").text
+    assert "| ncm [cosine] | 1 | 78.89 | 66.67 |" in make(GridReport, split="outlier:0.2").text
+
+
+def test_earlier_code_with_other_parameters_gives_way(factory: Any, make: Any) -> None:
+    for created, params in (("2024-01-02", RAW), ("2024-01-01", {})):
+        factory.write(factory.spec("ncm", params=params), created=created)
+
+    made = make(GridReport)
+
+    assert [line["params"] for line in lines_of(made, "grid")] == ['{"space": "raw"}']
+    assert "1 stored row left out, made by earlier code" in made.text
 
 
 def test_without_a_row_that_belongs_the_reasons_are_given(write: Any, make: Any) -> None:
     write([20], "ldc", {"steps": 5})
 
     with pytest.raises(FscilError, match="1 whose method has parameters set by hand"):
-        make()
+        make(GridReport)
 
 
 def test_columns_with_other_epochs_are_told_apart(
-    factory: Any, registry: Registry, toy_protocol: Protocol
+    write: Any, make: Any, toy_protocol: Protocol
 ) -> None:
-    longer = toy_protocol.override(epochs=5)
-    specs = [factory.spec("ncm"), factory.spec("ncm", protocol=longer)]
-    specs.append(factory.spec("ldc", representation={"seed": 3}))
+    write([20])
+    write([21], protocol=toy_protocol.override(epochs=5))
+    write([22], representation={"seed": 3})
 
-    labels = column_labels(specs, registry)
+    made = make(GridReport)
 
-    assert [labels[column_of(spec)] for spec in specs] == [
-        "cosine, epochs=100",
-        "cosine, epochs=5",
-        "cosine, epochs=100",
-    ]
+    assert {line["label"]: line["runs"] for line in lines_of(made, "grid")} == {
+        "ncm [cosine, epochs=100]": 2,
+        "ncm [cosine, epochs=5]": 1,
+    }
 
 
 def test_terms_are_said_of_whole_columns(write: Any, make: Any) -> None:
@@ -265,7 +245,7 @@ def test_terms_are_said_of_whole_columns(write: Any, make: Any) -> None:
     write([21], "ldc", {"steps": 1})
     write([22], representation=FACT | {"precision": "bf16"})
 
-    text = make().text
+    text = make(GridReport).text
 
     assert "- precision fp32: all on cosine." in text
     assert "- precision bf16: all on fact." in text
@@ -277,20 +257,20 @@ def test_missing_runs_come_with_their_commands(write: Any, make: Any) -> None:
     write([20], params=TUKEY)
     write([22, 23], "ldc", {"steps": 1}, representation=FACT)
 
-    assert make().missing == (
+    assert make(GridReport).missing == [
         "fscil-bench run --method ldc --protocol toy --seeds 0-1",
         "fscil-bench run --method ncm --protocol toy --set space=tukey --seeds 1",
         "fscil-bench run --method fact --protocol toy --representation fact --seeds 0-1",
         "fscil-bench run --method ncm --protocol toy --representation fact --seeds 0-1",
         "fscil-bench run --method ncm --protocol toy --representation fact --set space=tukey "
         "--seeds 0-1",
-    )
+    ]
 
 
 def test_it_needs_every_frozen_method_on_every_representation(registry: Registry) -> None:
-    report = GridReport(GridReport.Params(views=("plain", "flip")))
+    report = GridReport(Results(registry, Selection("toy", seeds=(3,))))
 
-    wanted = [each.request for each in report.requests(Selection("toy", seeds=(3,)), registry)]
+    wanted = [w.request for w in report.requests(GridReport.Params(views=("plain", "flip")))]
 
     assert [(r.method, dict(r.params)) for r in wanted if r.representation == "cosine"] == [
         ("ldc", {}),
@@ -300,23 +280,10 @@ def test_it_needs_every_frozen_method_on_every_representation(registry: Registry
     assert {r.method for r in wanted if r.representation == "fact"} == {"fact", "ldc", "ncm"}
     assert {r.views for r in wanted} == {"plain", "flip"}
     assert {r.seed for r in wanted} == {3}
-    every = GridReport(GridReport.Params()).requests(Selection("toy"), registry)
+    every = GridReport(Results(registry, Selection("toy"))).requests(GridReport.Params())
     assert {each.request.seed for each in every} == set(range(10))
 
 
 def test_a_protocol_must_be_named(registry: Registry) -> None:
     with pytest.raises(UsageError, match="--protocol"):
-        GridReport(GridReport.Params()).requests(Selection(), registry)
-
-
-def test_latex_is_ascii(write: Any, make: Any, tmp_path: Path) -> None:
-    write([20, 22])
-    write([21, 23], representation=FACT)
-
-    make()
-
-    for path in (tmp_path / "out").glob("*.tex"):
-        assert path.read_text("utf-8").isascii()
-    text = (tmp_path / "out" / "representation-gains.tex").read_text("utf-8")
-    assert "Compared & $n$ & Last" in text
-    assert r"fact $-$ cosine & 2 & 1.67\,$\pm$\,0.00" in text
+        GridReport(Results(registry)).requests(GridReport.Params())
