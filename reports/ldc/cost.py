@@ -23,6 +23,7 @@ from .terms import StudyParams, Terms
 from .values import (
     FLOAT,
     busy_remarks,
+    counted,
     curves,
     difference,
     interval,
@@ -141,12 +142,10 @@ def _table(terms: Terms, runs: Runs, timed: Runs) -> Table:
     }
     # Once for all seeds; the least, if more than once: other work on the machine only adds to it.
     unit = {n: own["pretrain_seconds"].min() for n, own in timed.items() if n != FREE_LUNCH}
-    frame = (
-        means(runs, [])
-        .join(points(pd.DataFrame(stored).T / KIB))
-        .join(means(timed, ["last_learning", "learning"]).drop(columns="runs"))
-        .join(points(pd.DataFrame({"pretrain_seconds": unit})))
-    )
+    frame = means(runs, [])
+    frame = frame.join(points(pd.DataFrame(stored).T / KIB))
+    frame = frame.join(means(timed, ["last_learning", "learning"]).drop(columns="runs"))
+    frame = counted(frame.join(points(pd.DataFrame({"pretrain_seconds": unit}))))
     note = NOTE.format(dim=terms.dim, base=terms.protocol.base_classes)
     return Table("cost", frame, [*ROW_COLUMNS, *COLUMNS], notes=[note])
 

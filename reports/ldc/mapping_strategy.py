@@ -104,14 +104,14 @@ def _table(
 def _apart(runs: Mapping[str, pd.DataFrame]) -> Table:
     """Return mapped − empirical."""
     columns = [replace(column, best="none") for column in COLUMNS]
-    pair = [runs[name] for name in COVARIANCES]
+    pair = runs[COVARIANCES[0]], runs[COVARIANCES[1]]
     both = {" − ".join(COVARIANCES): apart(*pair, [column.key for column in columns])}
     return _table("mapping-differences", both, columns, PAIRED)
 
 
 def _sentences(runs: Mapping[str, pd.DataFrame]) -> list[str]:
     named = "covariance=mapped", "covariance=empirical"
-    pair = [runs[name] for name in COVARIANCES]
+    pair = runs[COVARIANCES[0]], runs[COVARIANCES[1]]
     figures = [
         ("epochs", "number of epochs to the common threshold", "epochs"),
         ("last_new", "accuracy on unseen classes", "points"),
@@ -138,7 +138,7 @@ def _figure(runs: Mapping[str, pd.DataFrame], losses: Losses) -> Figure:
         for name, own in runs.items()
         if len(own)
     }
-    pair = [runs[name] for name in COVARIANCES]
+    pair = runs[COVARIANCES[0]], runs[COVARIANCES[1]]
     gained = {place: difference(*pair, key) for place, key in enumerate(ACCURACIES)}
     between = {" − ".join(COVARIANCES): gained} if gained[0].count else {}
     tested = "Test classes"
@@ -155,7 +155,7 @@ def _figure(runs: Mapping[str, pd.DataFrame], losses: Losses) -> Figure:
     return panel_figure("mapping-curves", panels, caption, 3)
 
 
-def _by_epoch(losses: Losses) -> dict[str, dict[float, Interval]]:
+def _by_epoch(losses: Losses) -> dict[str, dict[int, Interval]]:
     return {
         name: {
             step + 1: mean_interval([float(curve[step]) for curve in own.values()])

@@ -21,7 +21,17 @@ from .convergence import FALL_LEFT, classifier_loss, loss_curves, remaining_fall
 from .shelf import Shelf
 from .study import Findings, Study, panel_figure
 from .terms import LOSSES, StudyParams, Terms
-from .values import apart, busy_remarks, curves, difference, means, one_machine, point, points
+from .values import (
+    apart,
+    busy_remarks,
+    counted,
+    curves,
+    difference,
+    means,
+    one_machine,
+    point,
+    points,
+)
 from .variants import Variant
 
 Losses = Mapping[str, Mapping[int, np.ndarray]]
@@ -117,7 +127,7 @@ def _table(runs: Mapping[str, pd.DataFrame], timed: Mapping[str, pd.DataFrame]) 
     frame = frame.join(means(timed, ["learning"]).drop(columns="runs"))
     # Once for all seeds; the least, if more than once: other work on the machine only adds to it.
     unit = pd.DataFrame({"pretrain_seconds": _unit_seconds(timed)})
-    frame = frame.join(points(unit))
+    frame = counted(frame.join(points(unit)))
     note = NOTE.format(paper=PAPER, left=FALL_LEFT)
     return Table("matching-loss", frame, [*ROW_COLUMNS, *COLUMNS], notes=[note])
 
@@ -178,7 +188,7 @@ def _titles(panels: Sequence[Panel]) -> list[str]:
     return [f"({'ab'[i]}) {titles[panel.x_label]}" for i, panel in enumerate(panels)]
 
 
-def _falls(losses: Losses) -> dict[str, dict[float, Interval]]:
+def _falls(losses: Losses) -> dict[str, dict[int, Interval]]:
     """Return what is still to come of each loss's fall, by step: means over those that fall."""
     found = {}
     for loss, own in losses.items():

@@ -216,7 +216,7 @@ def _by_split(measured: Mapping[str, Mapping[str, pd.DataFrame]]) -> pd.DataFram
     return curves(
         {
             label: {
-                float(place): interval(runs, "last")
+                place: interval(runs, "last")
                 for place, runs in enumerate(own.values())
                 if len(runs)
             }

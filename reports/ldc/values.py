@@ -63,8 +63,9 @@ def interval(runs: pd.DataFrame, key: str) -> Interval:
 def apart(first: pd.DataFrame, second: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Return first − second for the runs that both have, paired by the frames' index."""
     shared = first.index.intersection(second.index, sort=False)
-    one, two = first.loc[shared], second.loc[shared]
-    return pd.DataFrame({key: paired_differences(one[key], two[key]) for key in keys}, shared)
+    pairs = {key: (first.loc[shared, key], second.loc[shared, key]) for key in keys}
+    cells = {k: paired_differences(a.tolist(), b.tolist()) for k, (a, b) in pairs.items()}
+    return pd.DataFrame(cells, shared)
 
 
 def difference(first: pd.DataFrame, second: pd.DataFrame, key: str) -> Interval:
@@ -85,11 +86,16 @@ def means(runs: Mapping[str, pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame
     for key in keys:
         valued = aggregate(labelled.dropna(subset=[key]), "label", [key])
         found = found.join(valued.drop(columns="runs"))
-    counts = [f"{key}_n" for key in keys]
-    return found.fillna(dict.fromkeys(counts, 0)).astype(dict.fromkeys(counts, int))
+    return counted(found)
 
 
-def curves(drawn: Mapping[str, Mapping[float, Interval]]) -> pd.DataFrame:
+def counted(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table's frame with a count of 0 where rows have no such interval."""
+    counts = [column for column in frame if str(column).endswith("_n")]
+    return frame.fillna(dict.fromkeys(counts, 0)).astype(dict.fromkeys(counts, int))
+
+
+def curves(drawn: Mapping[str, Mapping[int, Interval]]) -> pd.DataFrame:
     """Return the numbers of a panel: by label and position the interval that is drawn there."""
     columns = ["label", "x", "mean", "low", "high", "n"]
     lines = [
@@ -107,11 +113,9 @@ def point(value: float) -> Interval:
 
 def points(values: pd.DataFrame) -> pd.DataFrame:
     """Return columns as intervals without a width: numbers of bytes, or one measured time."""
-    cells = {}
-    for key in values:
-        cells[f"{key}_mean"], cells[f"{key}_half_width"] = values[key], np.nan
-        cells[f"{key}_n"] = values[key].notna().astype(int)
-    return pd.DataFrame(cells, values.index)
+    widths = values.add_suffix("_half_width").mask(values.notna().to_numpy())
+    counts = values.notna().astype(int).add_suffix("_n")
+    return values.add_suffix("_mean").join([widths, counts])
 
 
 def one_machine(runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:

@@ -60,7 +60,7 @@ def outlier_claim(setup: Setup, shelf: Shelf) -> Claim:
     """Return claim (e)."""
 
     def gain(split: str) -> pd.DataFrame:
-        sides = [shelf.runs(make(split=split)) for make in (setup.ldc, setup.free_lunch)]
+        sides = shelf.runs(setup.ldc(split=split)), shelf.runs(setup.free_lunch(split=split))
         found = apart(*sides, ["performance_drop", "performance_retention"])
         # A smaller drop is the better one.
         return found.assign(performance_drop=-found["performance_drop"])

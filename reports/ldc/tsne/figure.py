@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fscil_bench.reporting.figures import MARKERS, new_figure
-from fscil_bench.reporting.panels import PAGE_WIDTH
+from fscil_bench.reporting.figures import MARKERS, PAGE_WIDTH, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,15 +60,11 @@ def _looks(classes: Sequence[int]) -> dict[int, tuple[Any, str]]:
 
 
 def _draw(axes: Axes, points: pd.DataFrame, looks: Mapping[int, tuple[Any, str]]) -> None:
-    # Means last, so that no sample hides them; real ones before generated ones.
-    sets = points.groupby(["is_mean", "class_id", "kind"], sort=False)
-    order = list(looks)
-    for (mean, class_id, kind), own in sorted(
-        sets, key=lambda each: (each[0][0], order.index(each[0][1]), each[0][2] != "real")
-    ):
+    # Means last, so that no sample hides them.
+    for mean, class_id, kind in product((0, 1), looks, ("real", "generated")):
+        own = points.query("is_mean == @mean and class_id == @class_id and kind == @kind")
         color, marker = looks[class_id]
-        style = _style(color, kind == "real", bool(mean))
-        axes.scatter(own["x"], own["y"], marker=marker, **style)
+        axes.scatter(own["x"], own["y"], marker=marker, **_style(color, kind == "real", bool(mean)))
     axes.set_xticks([])
     axes.set_yticks([])
     axes.grid(visible=False)

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fscil_bench.reports.ldc.divergence import class_divergences, halves_kl, sliced_kl, unit_directions
+from fscil_bench.reports.ldc.divergence import (
+    class_divergences,
+    halves_kl,
+    sliced_kl,
+    unit_directions,
+)
 
 
 def exact(mean: float, deviation: float, count: int = 4001) -> np.ndarray:

@@ -87,7 +87,9 @@ def test_features_that_are_gone_are_warned_of_once(claims: Any, study: Any) -> N
     output = study(MappingStrategy, UNSEEN)
 
     assert output.warnings == ("cache: holds no features; run it again",)
-    assert "KL of generated" not in " ".join(x for x in output.text.splitlines() if x.startswith("- "))
+    assert "KL of generated" not in " ".join(
+        x for x in output.text.splitlines() if x.startswith("- ")
+    )
 
 
 @pytest.mark.usefixtures("written")

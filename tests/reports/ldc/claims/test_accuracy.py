@@ -24,7 +24,9 @@ def figures(part: Part) -> tuple[float, float, int]:
 
 
 def test_sampler_over_baseline(claims: Any) -> None:
-    claims.write(claims.setup.ablation["+ mapping"], [(30, 4), (32, 4), (34, 4), (30, 1), (32, 5), (34, 6)])
+    claims.write(
+        claims.setup.ablation["+ mapping"], [(30, 4), (32, 4), (34, 4), (30, 1), (32, 5), (34, 6)]
+    )
     claims.write(claims.setup.ablation["baseline"], LAST)
 
     claim = claims.claim(accuracy.sampler_claim)
