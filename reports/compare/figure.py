@@ -37,8 +37,8 @@ def drawn_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
     # Rows stand best first, so that this is the best row of most that share its terms.
     ((best, _),) = Counter(last["first"]).most_common(1)
     seconds = last.loc[last["first"] == best, "second"].head(MOST_DRAWN)
-    own = (pairs["first"] == best) & pairs["second"].isin(seconds)
-    return pairs.loc[own].reindex(columns=_COLUMNS)
+    drawn: pd.DataFrame = pairs[(pairs["first"] == best) & pairs["second"].isin(seconds)]
+    return drawn.reindex(columns=_COLUMNS)
 
 
 def difference_figure(lines: pd.DataFrame) -> Figure:

@@ -90,14 +90,10 @@ class BySession:
     def section(self, sessions: pd.DataFrame) -> Section:
         """Return the table under its title."""
         shown = sessions[sessions["session"] >= self.first]
-        found = by_session(shown, self.figure, self.mean_from)
-        keys = [key.removesuffix("_mean") for key in found.columns if key.endswith("_mean")]
-        columns = [
-            Column(key, "Mean", best=self.best)
-            if key == "mean"
-            else Column(key, key.removeprefix("session_"), "Session", best=self.best)
-            for key in keys
-        ]
+        found, known = by_session(shown, self.figure, self.mean_from)
+        columns = [Column(f"session_{t}", str(t), "Session", best=self.best) for t in known]
+        if self.mean_from is not None:
+            columns.append(Column("mean", "Mean", best=self.best))
         table = Table(self.name, found, [*ROW_COLUMNS, *columns])
         return Section(self.title, [table, self.note] if self.note else [table])
 

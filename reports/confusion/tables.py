@@ -63,19 +63,24 @@ def drawn_rates(sessions: pd.DataFrame) -> pd.DataFrame:
     return found.reset_index()
 
 
-def by_session(sessions: pd.DataFrame, figure: str, mean_from: int | None = None) -> pd.DataFrame:
-    """Return a figure with a column for each session, averaged over a row's runs.
+def by_session(
+    sessions: pd.DataFrame, figure: str, mean_from: int | None = None
+) -> tuple[pd.DataFrame, list[int]]:
+    """Return a figure with a column for each session that has it, averaged over a row's runs.
 
-    With `mean_from` the last column is the mean over the sessions from that one on, run by run.
+    And these sessions. With `mean_from` the last column is the mean over those from that one on,
+    run by run.
     """
     runs = sessions.groupby(["label", "key"], sort=False)
     wide = pd.DataFrame({run: own.set_index("session")[figure] for run, own in runs}).T
     wide = wide.dropna(axis="columns", how="all")
-    names = {session: f"session_{session}" for session in wide.columns}
-    found = wide.rename(columns=names).assign(label=wide.index.get_level_values(0))
-    if mean_from is not None and names:
-        found["mean"] = wide.loc[:, mean_from:].mean(axis="columns")
-    return aggregate(found, "label", [name for name in found if name != "label"])
+    shown = [int(session) for session in wide.columns]
+    wide.columns = pd.Index([f"session_{session}" for session in shown])
+    if mean_from is not None:
+        late = [f"session_{session}" for session in shown if session >= mean_from]
+        wide["mean"] = wide[late].mean(axis="columns")
+    labelled = wide.assign(label=wide.index.get_level_values(0))
+    return aggregate(labelled, "label", list(wide.columns)), shown
 
 
 def mean_blocks(chosen: Chosen, label: str, matrices: Matrices) -> np.ndarray:

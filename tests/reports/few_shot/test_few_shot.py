@@ -253,10 +253,10 @@ def test_files_hold_what_is_shown(write: Any, table: Any) -> None:
     write("ldc", LDC)
 
     made = table()
-    files = [path.name for path in made.write().files]
+    files = {path.name for path in made.write().files}
     (line,) = made.tables["few-shot"].to_dict("records")
 
-    assert files == ["report.md", "few-shot.csv", "report.tex"]
+    assert {"report.md", "few-shot.csv", "report.tex"} <= files
     assert (line["label"], line["runs"], line["seeds"], line["queries"]) == ("ldc", 4, "0", 15)
     assert line["way5_shot1_mean"] == pytest.approx(55)
 
