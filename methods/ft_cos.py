@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from ._shared.prototypes import PrototypeMethod, PrototypeParams
-from ._shared.softmax import classifier_rows
+from ._shared.statistics import classifier_rows
 
 if TYPE_CHECKING:
     from fscil_bench.protocol import Session

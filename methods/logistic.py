@@ -11,8 +11,8 @@ from pydantic import Field
 
 from fscil_bench.method import Method, MethodContext
 
-from ._shared.softmax import Fit, classifier_rows, fit_logistic
-from ._shared.statistics import Space, class_means, in_space
+from ._shared.softmax import Fit, fit_logistic
+from ._shared.statistics import Space, class_means, classifier_rows, in_space
 
 if TYPE_CHECKING:
     from fscil_bench.protocol import Queries, Session

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from fscil_bench.errors import DataError
+from fscil_bench.protocol import Session
 
 EIGENVALUE_FLOOR = 1e-6
 """Smallest eigenvalue that a covariance is given, as a fraction of its mean eigenvalue."""
@@ -70,6 +71,15 @@ def class_means(
 def class_counts(labels: torch.Tensor, class_ids: Sequence[int]) -> torch.Tensor:
     """Return how many of the labels (n,) are of each class, float32 (classes,)."""
     return torch.stack([(labels == c).sum() for c in class_ids]).float()
+
+
+def classifier_rows(session: Session, first: int, device: torch.device) -> torch.Tensor:
+    """Return the classifier row (n,) of each of a session's samples, on a device.
+
+    Rows are numbered in the order of `class_ids`, from `first` on.
+    """
+    row_of = {c: first + i for i, c in enumerate(session.class_ids)}
+    return torch.tensor([row_of[int(c)] for c in session.labels], device=device)
 
 
 def within_class_covariance(

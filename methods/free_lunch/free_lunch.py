@@ -13,8 +13,8 @@ from pydantic import Field
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext
 
-from .._shared.softmax import Fit, classifier_rows, fit_cosine, fit_logistic
-from .._shared.statistics import Space, class_means, covariance, in_space
+from .._shared.softmax import Fit, fit_cosine, fit_logistic
+from .._shared.statistics import Space, class_means, classifier_rows, covariance, in_space
 from .covariances import BudgetMode, StoredCovariances, restore, store
 from .mixtures import Addition, AlphaMode, Mixtures, calibrated
 

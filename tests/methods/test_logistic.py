@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from fscil_bench.errors import DataError
-from fscil_bench.methods._shared import softmax_losses as _softmax_losses
 from fscil_bench.methods._shared.softmax import Fit, fit_cosine, fit_logistic
 from fscil_bench.methods.logistic import Logistic
 from fscil_bench.params import parse_params
@@ -59,11 +58,11 @@ def _gradient(
 @pytest.mark.parametrize("spread", [0.1, 1.5])
 def test_it_finds_scikit_learns_optimum(penalty: float, spread: float) -> None:
     x, y = _problem(spread=spread)
-    fit = fit_logistic(x, y, CLASSES, penalty, tolerance=1e-10)
+    fit = fit_logistic(x, y, CLASSES, penalty, tolerance=1e-8)
     theirs = LogisticRegression(C=1 / penalty, tol=1e-10, max_iter=10_000).fit(x, y)
     assert fit.converged
-    assert np.allclose(fit.weights, theirs.coef_, atol=1e-5)
-    assert np.allclose(fit.intercept, theirs.intercept_ - theirs.intercept_.mean(), atol=1e-5)
+    assert np.allclose(fit.weights, theirs.coef_, atol=1e-4)
+    assert np.allclose(fit.intercept, theirs.intercept_ - theirs.intercept_.mean(), atol=1e-4)
 
 
 def test_the_gradient_written_out_is_zero_at_the_optimum() -> None:
@@ -143,36 +142,6 @@ def test_more_dimensions_than_samples() -> None:
     fit = fit_logistic(x, torch.arange(6), 6, 0.01)
     assert fit.converged
     assert (x @ fit.weights.T + fit.intercept).argmax(dim=1).tolist() == list(range(6))
-
-
-def test_the_curvature_of_a_class_is_inverted_exactly_where_all_samples_enter() -> None:
-    x, y = _problem()
-    loss = _softmax_losses.LogisticLoss(x, y, CLASSES, torch.ones(len(x)), 2.0)
-    point = torch.randn(CLASSES, DIM + 1, generator=torch.Generator().manual_seed(1)).double()
-    inputs = torch.cat([x, torch.ones(len(x), 1).double()], dim=1)
-
-    def value(row: torch.Tensor) -> torch.Tensor:
-        rows = torch.cat([point[:1], row[None], point[2:]])
-        penalty = rows[:, :-1].square().sum() / len(x)
-        return F.cross_entropy(inputs @ rows.T, y) + penalty
-
-    block = torch.autograd.functional.hessian(value, point[1])
-    vector = torch.linspace(-1, 1, DIM + 1).double()
-    product = torch.zeros_like(point)
-    product[1] = block @ vector
-    assert torch.allclose(loss.curvature(point)(product)[1], vector, atol=1e-3)
-
-
-def test_classes_too_many_for_blocks_of_their_own_reach_the_same_optimum(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    x, y = _problem()
-    with_blocks = fit_logistic(x, y, CLASSES, 0.1, tolerance=1e-8)
-    monkeypatch.setattr(_softmax_losses, "BLOCK_BYTES", 0)
-    monkeypatch.setattr(_softmax_losses, "_own_inverse", None)
-    without = fit_logistic(x, y, CLASSES, 0.1, tolerance=1e-8)
-    assert without.converged
-    assert torch.allclose(without.weights, with_blocks.weights, atol=1e-5)
 
 
 def test_cosine_rows_are_of_length_one_and_stationary() -> None:
