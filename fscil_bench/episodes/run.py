@@ -28,7 +28,7 @@ from fscil_bench.spec import engine_digest
 from fscil_bench.store.runs import now
 from fscil_bench.training.compute import environment
 
-EPISODE_MODULES = ("episode_draws", "episodes")
+EPISODE_MODULES = ("episodes/draws", "episodes/run")
 """Engine modules beside those of a run whose code can change an accuracy."""
 
 
@@ -38,6 +38,13 @@ class EpisodesPlan:
 
     spec: EpisodesSpec
     plan: Plan
+
+    @property
+    def title(self) -> str:
+        """Name the episodes in a line."""
+        run = self.spec.run
+        design = self.spec.design.title
+        return f"{run.method} on {run.protocol.name}, {design}, seed {run.seed}"
 
 
 def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> EpisodesPlan:
