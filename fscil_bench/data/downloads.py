@@ -11,7 +11,7 @@ from typing import Any
 from fscil_bench.data.reader import DatasetReader, Download, file_digest
 from fscil_bench.errors import DataError
 from fscil_bench.progress import Progress
-from fscil_bench.store.runs import replaced_file, replaced_folder
+from fscil_bench.store.files import replaced_file, replaced_folder
 
 WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
 

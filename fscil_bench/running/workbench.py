@@ -53,7 +53,8 @@ from fscil_bench.spec import (
     digest_of,
     engine_digest,
 )
-from fscil_bench.store.runs import RunRecord, Store, StoredRun, now
+from fscil_bench.store.files import now
+from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
 from fscil_bench.training.augment import augment, central, normalise, resized_crops
 from fscil_bench.training.compute import (
