@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fscil_bench.params import NoParams
+from fscil_bench.plugins.contract import Contract
 from fscil_bench.request import Selection, Wanted
 
 if TYPE_CHECKING:
@@ -52,12 +52,11 @@ class ReportOutput:
     failures: tuple[str, ...] = ()
 
 
-class Report(ABC):
+class Report(Contract):
     """A table, figure or study: one file, drawn from stored runs alone."""
 
-    name: ClassVar[str]
+    kind = "report"
     title: ClassVar[str]
-    Params: ClassVar[type] = NoParams
 
     def __init__(self, params: Any) -> None:
         self.params = params

@@ -15,14 +15,16 @@ import torch
 
 from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.lists import index_of, shots_from_lists
+from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
 from fscil_bench.errors import FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network
 from fscil_bench.options import Options
 from fscil_bench.params import params_dict, parse_params, published_params
+from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.progress import Progress, Silent
-from fscil_bench.protocol import Protocol
+from fscil_bench.protocol import ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
@@ -44,15 +46,7 @@ from fscil_bench.running.sessions import (
     read_canonical,
 )
 from fscil_bench.seeding import Randomness
-from fscil_bench.spec import (
-    RUN_MODULES,
-    TRAINING_MODULES,
-    RepresentationSpec,
-    RunSpec,
-    Views,
-    digest_of,
-    engine_digest,
-)
+from fscil_bench.spec import RepresentationSpec, RunSpec, Views, digest_of
 from fscil_bench.store.files import now
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
@@ -158,7 +152,7 @@ class Workbench:
             recipe=protocol.recipe,
             precision=self.precision,
             code=brought.digest(),
-            engine=engine_digest(TRAINING_MODULES),
+            engine=engine_digest(*TRAINING),
         )
         spec = RunSpec(
             method=method.name,
@@ -170,7 +164,7 @@ class Workbench:
             seed=request.seed,
             views=views,
             code=method.digest(),
-            engine=engine_digest(RUN_MODULES),
+            engine=engine_digest(*RUN),
         )
         made = brought.value(brought_params)
         return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
@@ -363,6 +357,19 @@ class Workbench:
         tensors, meta = load_tensors(path)
         method.load_pretrained(tensors)
         return float(meta["seconds"])
+
+
+TRAINING = (
+    Workbench.dataset,
+    Workbench.trained,
+    FeatureSource,
+    Images,
+    ImageSpec,
+    Protocol.session_classes,
+)
+"""Where the engine's digest starts: what arranges data, trains a representation, reads features."""
+RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
+"""Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
 
 def _resolved(
