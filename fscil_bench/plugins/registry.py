@@ -285,9 +285,10 @@ def _add_loaded(registry: Registry, value: Any, origin: str) -> None:
 
 
 def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    for info in pkgutil.iter_modules(package.__path__):
-        if not info.name.startswith("_"):
-            yield importlib.import_module(f"{package.__name__}.{info.name}")
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        parts = info.name.removeprefix(f"{package.__name__}.").split(".")
+        if not any(part.startswith("_") for part in parts):
+            yield importlib.import_module(info.name)
 
 
 def _check_contract(kind: str, value: type, file: Path) -> None:
