@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fscil_bench.episodes.run import plan_episodes, run_episodes
-from fscil_bench.episodes.store import Design, StoredEpisodes, episodes_frame, stored_episodes
+from fscil_bench.episodes.store import StoredEpisodes, episodes_frame, stored_episodes
 from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import expand_methods, load_registry
 from fscil_bench.progress import Progress, Silent, for_terminal
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reporting.evaluation import Evaluation
+from fscil_bench.request import Design, RunRequest, Selection
 from fscil_bench.running.missing import make_missing, wanted_by
-from fscil_bench.running.workbench import Options, RunRequest, Workbench
+from fscil_bench.running.workbench import Options, Workbench
 from fscil_bench.store.runs import Store, StoredRun, data_roots
 from fscil_bench.training.compute import PrecisionChoice
 

@@ -39,7 +39,8 @@ from fscil_bench.errors import FscilError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from fscil_bench.plugins.registry import Registry
-    from fscil_bench.running.workbench import Plan, RunRequest, Workbench
+    from fscil_bench.request import RunRequest
+    from fscil_bench.running.workbench import Plan, Workbench
     from fscil_bench.store.runs import StoredRun
 
 app = typer.Typer(
@@ -170,7 +171,7 @@ def run(
     registry = _registry(plugin)
     names = expand_methods(asked, registry)
     changes = assign_settings(settings, names, registry)
-    from fscil_bench.running.workbench import RunRequest
+    from fscil_bench.request import RunRequest
 
     bench = open_workbench(
         registry,

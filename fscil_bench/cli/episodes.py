@@ -91,7 +91,7 @@ def episodes(
     """
     from fscil_bench.episodes.run import plan_episodes
     from fscil_bench.plugins.registry import load_registry
-    from fscil_bench.running.workbench import RunRequest
+    from fscil_bench.request import RunRequest
 
     names, registry = words(method), load_registry(tuple(plugin))
     changes = assign_settings(settings, names, registry)
@@ -133,8 +133,8 @@ def episodes(
 
 
 def _design(**values: Any) -> Any:
-    from fscil_bench.episodes.store import Design
     from fscil_bench.params import parse_params
+    from fscil_bench.request import Design
 
     return parse_params("an episode", Design, values)
 

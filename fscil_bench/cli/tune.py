@@ -72,6 +72,7 @@ def tune(
     """
     del debug
     from fscil_bench.plugins.registry import load_registry
+    from fscil_bench.request import RunRequest
     from fscil_bench.running.tuning import (
         CRITERIA,
         Tuning,
@@ -82,7 +83,6 @@ def tune(
         store_choice,
         table,
     )
-    from fscil_bench.running.workbench import RunRequest
 
     if criterion not in CRITERIA:
         raise UsageError(f"unknown criterion {criterion!r}; {nearest(criterion, list(CRITERIA))}")

@@ -10,7 +10,6 @@ import torch
 
 from fscil_bench.episodes.draws import Episode, check_design, draw_episodes, hand_out
 from fscil_bench.episodes.store import (
-    Design,
     EpisodesRecord,
     EpisodesSpec,
     StoredEpisodes,
@@ -21,9 +20,10 @@ from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.method import Method
 from fscil_bench.metrics import accuracy
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.request import Design, RunRequest
 from fscil_bench.running.runner import best_columns, named, notes_of
 from fscil_bench.running.sessions import SessionMaker
-from fscil_bench.running.workbench import Plan, RunRequest, Workbench, flags, spread
+from fscil_bench.running.workbench import Plan, Workbench, flags, spread
 from fscil_bench.spec import engine_digest
 from fscil_bench.store.runs import now
 from fscil_bench.training.compute import environment

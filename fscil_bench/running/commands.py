@@ -17,7 +17,7 @@ from fscil_bench.running.sessions import LISTED
 from fscil_bench.spec import RunSpec
 
 if TYPE_CHECKING:
-    from fscil_bench.report import Wanted
+    from fscil_bench.request import Wanted
 
 UNKNOWN_FOLDER = "PATH/TO"
 """What a user has to fill in: where a file of theirs lies that was not given."""

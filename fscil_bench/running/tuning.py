@@ -15,7 +15,8 @@ from fscil_bench.errors import StoreError, UsageError
 from fscil_bench.metrics import Interval, average_accuracy, mean_interval
 from fscil_bench.params import params_dict, parse_params
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.running.workbench import RunRequest, Workbench
+from fscil_bench.request import RunRequest
+from fscil_bench.running.workbench import Workbench
 from fscil_bench.spec import RunSpec, digest_of
 from fscil_bench.store.runs import Store, StoredRun, now, write_text
 

@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +23,7 @@ from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
+from fscil_bench.request import RunRequest
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
 from fscil_bench.running.runner import run_sessions
 from fscil_bench.running.sessions import (
@@ -66,29 +67,6 @@ from fscil_bench.training.features import Features, FeatureSource, check_views, 
 from fscil_bench.training.loop import BaseTraining, LabelledImages
 from fscil_bench.training.machine import load_per_core
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """A run as a user asks for it, before defaults and names are resolved.
-
-    With `pseudo` it is run on the protocol's pseudo-incremental split, on which parameters are
-    chosen; `chosen` says how these parameters were, if they were.
-    """
-
-    method: str
-    protocol: str
-    representation: str = "cosine"
-    params: Mapping[str, Any] = field(default_factory=dict)
-    representation_params: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    representation_seed: int = 0
-    split: str | None = None
-    index_list: Path | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    views: str = "plain"
-    pseudo: bool = False
-    chosen: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from fscil_bench.cli.app import app
 from fscil_bench.errors import StoreError, UsageError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
+from fscil_bench.request import RunRequest
 from fscil_bench.running.tuning import (
     Choice,
     Tuning,
@@ -22,7 +23,7 @@ from fscil_bench.running.tuning import (
     terms,
     with_choice,
 )
-from fscil_bench.running.workbench import RunRequest, Workbench
+from fscil_bench.running.workbench import Workbench
 from fscil_bench.store.runs import Store
 
 TOY = Path(__file__).parents[1] / "toy"
