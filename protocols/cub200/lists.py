@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fscil_bench.data.lists import text_lines
 from fscil_bench.errors import DataError
 
 IMAGES, LABELS, HALVES, CLASSES = LISTS = (
@@ -86,7 +87,7 @@ def parse_lists(texts: Mapping[str, bytes], where: str) -> Lists:
 def _table(content: bytes, where: str) -> dict[int, tuple[int, str]]:
     """Return the values of a list by their ids, each with its line."""
     table: dict[int, tuple[int, str]] = {}
-    for line, text in _lines(content, where):
+    for line, text in text_lines(content, where):
         key, _, value = text.partition(" ")
         if not key.isdecimal() or not value.strip():
             raise DataError(f"{where}:{line}: {text!r} is not a number and a value after a space")
@@ -96,16 +97,6 @@ def _table(content: bytes, where: str) -> dict[int, tuple[int, str]]:
             )
         table[int(key)] = (line, value.strip())
     return table
-
-
-def _lines(content: bytes, where: str) -> Iterator[tuple[int, str]]:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8 text: {error}") from error
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            yield number, line.strip()
 
 
 def _folders(table: Mapping[int, tuple[int, str]], where: str) -> tuple[str, ...]:

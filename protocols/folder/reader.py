@@ -23,9 +23,10 @@ from fscil_bench.data.reader import (
 from fscil_bench.errors import DataError, UsageError, nearest
 from fscil_bench.seeding import Randomness
 
-from ._folder_listing import Picture, check_listing, one_form
-from ._folder_table import list_table
-from ._folder_tree import list_tree
+from .._archives.checks import read_file
+from .pictures import Picture, check_listing, one_form
+from .table import list_table
+from .tree import list_tree
 
 SIZE_LIMIT = 500_000_000
 """Bytes that an image file may have."""
@@ -88,7 +89,7 @@ class FolderReader(DatasetReader):
             DataError: there are fewer classes.
             UsageError: `reader_options` are unknown or make no sense.
         """
-        pictures = _listed(_path(source))
+        pictures = _listed(source.location)
         divided = any(one.half is not None for one in pictures)
         options = read_options(request.options, divided)
         classes: dict[str, list[Picture]] = {}
@@ -98,7 +99,7 @@ class FolderReader(DatasetReader):
         wanted = request.classes or len(names)
         if len(names) < wanted:
             raise DataError(
-                f"{source.path}: has {len(names)} classes, the protocol asks for {wanted}; "
+                f"{source.location}: has {len(names)} classes, the protocol asks for {wanted}; "
                 f"set classes = {len(names)} or fewer"
             )
         halves: dict[str, list[Item]] = {"train": [], "test": []}
@@ -112,11 +113,11 @@ class FolderReader(DatasetReader):
         self, source: Source, items: Sequence[Item], request: ReadRequest
     ) -> Iterator[Pixels | DataError]:
         """Yield the pixels of `items`, in order; see `DatasetReader.images`."""
-        path = _path(source)
+        path = source.location
         folder = path if path.is_dir() else path.parent
         for item in items:
             try:
-                image = decode_rgb(_content(folder / item.key), str(folder / item.key))
+                image = decode_rgb(read_file(folder / item.key, SIZE_LIMIT), str(folder / item.key))
             except DataError as error:
                 yield error
             else:
@@ -167,19 +168,3 @@ def _listed(path: Path) -> list[Picture]:
         raise DataError(f"{path}: no such folder or CSV; {FolderReader.advice}")
     check_listing(pictures, path)
     return pictures
-
-
-def _path(source: Source) -> Path:
-    if source.path is None:
-        raise DataError(f"the source must be a folder or a CSV; {FolderReader.advice}")
-    return source.path
-
-
-def _content(path: Path) -> bytes:
-    try:
-        size = path.stat().st_size
-        if size > SIZE_LIMIT:
-            raise DataError(f"{path}: refused, {size} bytes are absurd (at most {SIZE_LIMIT})")
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, some
 
 ENDINGS = "avif bmp gif jfif jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp"
 """Endings of files that count as images, in any capitals; other files are passed over."""
-
-NAMED = 20
-"""How many of a long list of files or classes a message names."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +97,3 @@ def check_listing(pictures: Sequence[Picture], where: Path) -> None:
         raise DataError(
             f"{where}: {len(both)} files are both training and test images: {some(both)}"
         )
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first of many names, with a mark that there are more."""
-    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")

@@ -10,8 +10,7 @@ import numpy as np
 
 from fscil_bench.errors import DataError
 
-from ._pickled_arrays import as_text
-from ._pickles import as_integers, described, read_table
+from .._archives.pickles import as_integers, as_text, described, read_table
 
 CACHES = ("train", "val", "test")
 SHAPE = (84, 84, 3)

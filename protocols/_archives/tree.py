@@ -13,9 +13,9 @@ from pathlib import Path
 
 from fscil_bench.errors import DataError
 
-from ._archive_checks import refuse_size, refuse_unsafe
-from ._tar_archive import TarArchive
-from ._zip_archive import opened, read_member
+from .checks import read_file, refuse_size, refuse_unsafe
+from .tar import TarArchive
+from .zip import opened, read_member
 
 FILE_LIMIT = 20_000_000
 """Bytes that a file which is wanted may have."""
@@ -58,12 +58,7 @@ class FolderTree(ImageTree):
 
     def read(self, name: str) -> bytes:
         """Return the content of a file; see `ImageTree.read`."""
-        path = self.where / name
-        try:
-            refuse_size(path.stat().st_size, FILE_LIMIT, str(path))
-            return path.read_bytes()
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+        return read_file(self.where / name, FILE_LIMIT)
 
 
 class ZipTree(ImageTree):

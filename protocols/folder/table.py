@@ -6,12 +6,15 @@ import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, some
 
-from ._folder_listing import NAMED, Picture, one_form, picture, some
+from .pictures import Picture, one_form, picture
 
 NEEDED, OPTIONAL = ("path", "label"), "split"
 HALVES = ("train", "test")
+NAMED = 20
+"""How many absent images a message names."""
+
 Row = Mapping[str, str]
 
 

@@ -18,10 +18,10 @@ from fscil_bench.data.reader import (
     file_digest,
     prepare,
 )
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, some
 
-from ._cub200_copies import ARCHIVE, TOP, ArchiveCopy, Copy, FolderCopy, explain_2010
-from ._cub200_lists import Lists, parse_lists
+from .copies import ARCHIVE, TOP, ArchiveCopy, Copy, FolderCopy, explain_2010
+from .lists import Lists, parse_lists
 
 MD5 = "97eceeb196236b17998738112f37df78"
 SIZE = 1_150_585_339
@@ -33,8 +33,6 @@ ADDRESSES = (
     f"http://www.vision.caltech.edu/visipedia-data/CUB-200-2011/{ARCHIVE}",
 )
 ENDINGS = (".tgz", ".gz")
-NAMED = 10
-"""How many of a long list of files a message names."""
 
 
 class Cub200(DatasetReader):
@@ -134,12 +132,10 @@ def _folder(root: Path) -> Path | None:
 
 
 def _copy(source: Source) -> Copy:
-    if source.path is None:
-        raise DataError(f"the source of CUB-200-2011 must be {ARCHIVE} or a folder {TOP}")
-    if source.path.is_dir():
-        return FolderCopy(source.path)
+    if source.location.is_dir():
+        return FolderCopy(source.location)
     published = f"the published archive {SIZE} bytes and {MD5}"
-    return ArchiveCopy(source.path, published, source.unofficial is None)
+    return ArchiveCopy(source.location, published, source.unofficial is None)
 
 
 def _uncommon(copy: FolderCopy) -> str | None:
@@ -168,10 +164,9 @@ def _check_classes(lists: Lists, wanted: int, copy: Copy) -> None:
 def _check_present(files: Sequence[str], present: frozenset[str], copy: Copy) -> None:
     missing = [file for file in files if file not in present]
     if missing:
-        more = ", ..." if len(missing) > NAMED else ""
         raise DataError(
             f"{copy.path}: {len(missing)} of the {len(files)} images that images.txt lists are "
-            f"missing ({', '.join(missing[:NAMED])}{more}); it holds {len(present)} images. "
+            f"missing ({some(missing)}); it holds {len(present)} images. "
             f"Fetch the archive again, or unpack it again{copy.hint_2010(len(present))}"
         )
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,82 +11,61 @@ from fscil_bench.data.lists import index_of, parse_index_list, shots_from_lists
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, DatasetIndex, ImageArray, Item
 from fscil_bench.errors import DataError, UsageError
-from fscil_bench.plugins.registry import package_folder
-from fscil_bench.protocol import load_protocol
-from fscil_bench.protocols._published_lists import published_shots, rebuilt_lists
-from fscil_bench.running.sessions import CanonicalShots, canonical_shots
+from fscil_bench.plugins.registry import load_registry
+from fscil_bench.running.sessions import CanonicalShots, canonical_shots, read_canonical
 
 PUBLISHED = Path(__file__).parents[2].parent / "shared/data/index_list"
 needs_published_lists = pytest.mark.skipif(
     not PUBLISHED.is_dir(), reason="no published lists in ../shared/data/index_list"
 )
 DIGESTS = {
-    (
-        "cifar100",
-        "session_2.txt",
-    ): "654db7b72e383a1aac94a4e570ea26c9f3cb8b7bf95a7aff2a9e1626f4e0b330",
-    (
-        "cifar100",
-        "session_3.txt",
-    ): "a466c0f920549096435c9b298e9f52f2b4a676db34f2c54de04f4147759a2eea",
-    (
-        "cifar100",
-        "session_4.txt",
-    ): "c2d0f0a6db516358055d448b1dd8033a778ae7ba30de78adbd8ea2e1b94282b0",
-    (
-        "cifar100",
-        "session_5.txt",
-    ): "2907fe7d341f9f4da0c2cdf59bcf33a50619f41e9ebd3232fe2c6c11bc30bfa4",
-    (
-        "cifar100",
-        "session_6.txt",
-    ): "87f70d04e01acb3ba0bbce24f84bf78ee905721d3609e53c5f11bf92d3237197",
-    (
-        "cifar100",
-        "session_7.txt",
-    ): "70131153942c3a30418843097a482d0e24dedbaa394876b101db205a5099a595",
-    (
-        "cifar100",
-        "session_8.txt",
-    ): "8bcefabac5ff2d3086e3cc097b306713661f07aa670ef3935570226293e1c2f1",
-    (
-        "cifar100",
-        "session_9.txt",
-    ): "242fd41330db6081d11216a8324f92aebd64545b2171bd567a162a7521a62ed7",
-    (
-        "mini_imagenet",
-        "session_2.txt",
-    ): "0ca2664ee5be9852f7688e9f691397ba9ac23333b64afcbbb20012a22adee16a",
-    (
-        "mini_imagenet",
-        "session_3.txt",
-    ): "7a2b2d26f529247dc725d406125eab2a698523d8c669cd1e399c26d068e6d6fa",
-    (
-        "mini_imagenet",
-        "session_4.txt",
-    ): "e70403ced5ac32b811962cdb498b0e01bb4444da0d20539f6f183db17fe158c2",
-    (
-        "mini_imagenet",
-        "session_5.txt",
-    ): "4b8aa1d08d1a0aa2a2ed6baefc3aa2e801ea0a6924a8056ca4c4737d60ac0460",
-    (
-        "mini_imagenet",
-        "session_6.txt",
-    ): "c78365d507400f170186bc321bfa233dde1160c6df6405fba242dedda59d3070",
-    (
-        "mini_imagenet",
-        "session_7.txt",
-    ): "ad01e6e88f92b8dbcfa38831051f41a2639b2f455695bd2bb5db5cd1129ef88a",
-    (
-        "mini_imagenet",
-        "session_8.txt",
-    ): "ab39d572974acdd3e542040f3cd18b72a0fc97980f754b9335f99ca3df7f1847",
-    (
-        "mini_imagenet",
-        "session_9.txt",
-    ): "e808c65f6e081f5b0061cc4a8bdec51dff4ae99cb37193d239a319e388ec1226",
+    "cifar100": """
+        654db7b72e383a1aac94a4e570ea26c9f3cb8b7bf95a7aff2a9e1626f4e0b330
+        a466c0f920549096435c9b298e9f52f2b4a676db34f2c54de04f4147759a2eea
+        c2d0f0a6db516358055d448b1dd8033a778ae7ba30de78adbd8ea2e1b94282b0
+        2907fe7d341f9f4da0c2cdf59bcf33a50619f41e9ebd3232fe2c6c11bc30bfa4
+        87f70d04e01acb3ba0bbce24f84bf78ee905721d3609e53c5f11bf92d3237197
+        70131153942c3a30418843097a482d0e24dedbaa394876b101db205a5099a595
+        8bcefabac5ff2d3086e3cc097b306713661f07aa670ef3935570226293e1c2f1
+        242fd41330db6081d11216a8324f92aebd64545b2171bd567a162a7521a62ed7
+    """,
+    "mini_imagenet": """
+        0ca2664ee5be9852f7688e9f691397ba9ac23333b64afcbbb20012a22adee16a
+        7a2b2d26f529247dc725d406125eab2a698523d8c669cd1e399c26d068e6d6fa
+        e70403ced5ac32b811962cdb498b0e01bb4444da0d20539f6f183db17fe158c2
+        4b8aa1d08d1a0aa2a2ed6baefc3aa2e801ea0a6924a8056ca4c4737d60ac0460
+        c78365d507400f170186bc321bfa233dde1160c6df6405fba242dedda59d3070
+        ad01e6e88f92b8dbcfa38831051f41a2639b2f455695bd2bb5db5cd1129ef88a
+        ab39d572974acdd3e542040f3cd18b72a0fc97980f754b9335f99ca3df7f1847
+        e808c65f6e081f5b0061cc4a8bdec51dff4ae99cb37193d239a319e388ec1226
+    """,
 }
-"""SHA-256 of the published lists of shots."""
+"""SHA-256 of the published lists of shots, `session_2.txt` to `session_9.txt`."""
+
+
+Shot = tuple[str, int]
+"""A class as the table names it, and the number of one of its images."""
+
+
+def published_shots(protocol: str) -> dict[int, list[Shot]]:
+    """Return a protocol's shots by few-shot session (from 1), in published order."""
+    sessions: dict[int, list[Shot]] = {}
+    for session, key, samples in read_canonical(*load_registry().protocol(protocol)).rows:
+        sessions.setdefault(session, []).extend((key, int(sample)) for sample in samples)
+    return sessions
+
+
+def rebuilt(protocol: str, paths: Mapping[Shot, str] | None = None) -> list[str]:
+    """Return a protocol's few-shot lists as they are published; CUB200's need its file names."""
+
+    def line(key: str, number: int) -> str:
+        if paths is not None:
+            return f"CUB_200_2011/images/{paths[key, number]}"
+        if protocol == "mini_imagenet":
+            return f"MINI-ImageNet/train/{key}/{key}{number:08d}.jpg"
+        return str(number)
+
+    return ["".join(f"{line(*s)}\n" for s in shots) for shots in published_shots(protocol).values()]
 
 
 def write(folder: Path, *lists: str | bytes) -> Path:
@@ -110,17 +89,10 @@ def message_of(folder: Path, known: DatasetIndex | None = None) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("protocol", "name"), DIGESTS)
-def test_lists_rebuilt_from_the_table_are_the_published_ones(protocol: str, name: str) -> None:
-    rebuilt = rebuilt_lists(protocol)
-    assert len(rebuilt) == 8
-    assert hashlib.sha256(rebuilt[name].encode()).hexdigest() == DIGESTS[protocol, name]
-
-
-@needs_published_lists
-@pytest.mark.parametrize(("protocol", "name"), DIGESTS)
-def test_lists_rebuilt_from_the_table_are_the_published_bytes(protocol: str, name: str) -> None:
-    assert rebuilt_lists(protocol)[name].encode() == (PUBLISHED / protocol / name).read_bytes()
+@pytest.mark.parametrize("protocol", DIGESTS)
+def test_lists_rebuilt_from_the_table_are_the_published_ones(protocol: str) -> None:
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in rebuilt(protocol)]
+    assert digests == DIGESTS[protocol].split()
 
 
 def cub200_paths() -> dict[tuple[str, int], str]:
@@ -139,10 +111,8 @@ def test_the_lists_of_cub200_are_the_published_ones_once_names_are_known() -> No
     paths = cub200_paths()
     shots = published_shots("cub200")
     assert [shot for session in range(1, 11) for shot in shots[session]] == list(paths)
-    rebuilt = rebuilt_lists("cub200", paths)
-    assert len(rebuilt) == 10
-    for name, text in rebuilt.items():
-        assert text.encode() == (PUBLISHED / "cub200" / name).read_bytes()
+    for number, text in enumerate(rebuilt("cub200", paths), start=2):
+        assert text.encode() == (PUBLISHED / f"cub200/session_{number}.txt").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +149,6 @@ def blank(items: Sequence[Item]) -> ImageArray:
 
 @needs_published_lists
 def test_published_lists_choose_what_the_table_chooses() -> None:
-    folder = package_folder("protocols")
     shots = published_shots("mini_imagenet")
     wnids = sorted({wnid for listed in shots.values() for wnid, _ in listed})
     names = (*(f"n{c:08d}" for c in range(60)), *wnids)
@@ -190,7 +159,7 @@ def test_published_lists_choose_what_the_table_chooses() -> None:
     ]
     dataset = Dataset("mini_imagenet", names, names, blank(items), blank([]), "f")
     rows = shots_from_lists(PUBLISHED / "mini_imagenet", index_of(dataset))
-    protocol = load_protocol(folder / "mini_imagenet.toml")
+    protocol = load_registry().protocol("mini_imagenet")[0]
     chosen = canonical_shots(CanonicalShots(PUBLISHED, rows), protocol, dataset)
     assert np.concatenate(chosen).tolist() == list(range(200))
 

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fscil_bench.data.downloads import is_web_page
+from fscil_bench.data.lists import text_lines
 from fscil_bench.errors import DataError
+
+from .checks import refuse_size
 
 TEXT_LIMIT = 100_000_000
 """Bytes that a text member may declare."""
-
-WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 
 @contextmanager
@@ -45,11 +47,7 @@ def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
         member = archive.getinfo(name)
     except KeyError:
         raise DataError(f"{where}: not in the archive") from None
-    if member.file_size > limit:
-        raise DataError(
-            f"{where}: refused, its declared size of {member.file_size} bytes is absurd "
-            f"(at most {limit})"
-        )
+    refuse_size(member.file_size, limit, where)
     try:
         return archive.read(member)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
@@ -65,13 +63,7 @@ def read_lines(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[int, str]]
         DataError: as `read_member`, or the member is not UTF-8 text.
     """
     content = read_member(archive, name, TEXT_LIMIT)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{archive.filename}: {name}: not UTF-8 text: {error}") from error
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            yield number, line.strip()
+    yield from text_lines(content, f"{archive.filename}: {name}")
 
 
 def _what_it_is(path: Path) -> str:
@@ -80,7 +72,7 @@ def _what_it_is(path: Path) -> str:
     size = f"{path.stat().st_size} bytes"
     if not start:
         return "an empty file"
-    if start.startswith(WEB_PAGE):
+    if is_web_page(path):
         return f"not an archive, but a web page ({size})"
     if start.startswith(b"pk\x03\x04"):
         return f"a zip archive that is cut short or damaged ({size})"

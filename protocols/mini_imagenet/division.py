@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ._image_tree import ImageTree
-from ._mini_lists import Row, read_lists
+from fscil_bench.errors import DataError, some
+
+from .._archives.tree import ImageTree
 
 PICTURE = re.compile(r"(?:images|(train|val|test)/(n\d{8}))/([^/]+\.(?i:jpe?g|png))")
 FILE_NAME = re.compile(r"(n\d{8})(\d{8})\.\w+")
@@ -34,6 +37,14 @@ class Picture(NamedTuple):
     number: int | None
 
 
+class Row(NamedTuple):
+    """A line of a list: an image file, and the WordNet id of its class."""
+
+    line: int
+    file: str
+    wnid: str
+
+
 Half = Mapping[str, Sequence[Picture]]
 """Pictures by WordNet id, sorted by file name."""
 
@@ -53,7 +64,7 @@ class Division:
 
 def official_classes() -> tuple[str, ...]:
     """Return the sorted WordNet ids of the 100 classes."""
-    listed = Path(__file__).with_name("mini_imagenet_classes.txt")
+    listed = Path(__file__).with_name("classes.txt")
     return tuple(listed.read_text(encoding="utf-8").split())
 
 
@@ -159,3 +170,44 @@ def _miscounted(train: Half, test: Half) -> str | None:
         f"{len(other)} of the {len(counts)} classes have other numbers of training and test "
         f"images than the published {want}; {other[0]} has {have}"
     )
+
+
+def read_lists(tree: ImageTree, train_name: str, test_name: str) -> tuple[list[Row], list[Row]]:
+    """Return the rows of both lists, CSV files with the columns filename and label.
+
+    Raises:
+        DataError: a list is malformed (file:line), or an image is listed twice.
+    """
+    train, test = _read(tree, train_name), _read(tree, test_name)
+    both = sorted({row.file for row in train} & {row.file for row in test})
+    if both:
+        raise DataError(
+            f"{tree.where}: {len(both)} images are in both train.csv and test.csv: {some(both)}"
+        )
+    return train, test
+
+
+def _read(tree: ImageTree, name: str) -> list[Row]:
+    where = f"{tree.where}: {name}"
+    try:
+        text = tree.read(name).decode("utf-8-sig")
+        lines = csv.reader(io.StringIO(text, newline=""))
+        rows = [(lines.line_num, line) for line in lines if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{where}: not a CSV in UTF-8: {error}") from error
+    header = rows[0][1] if rows else []
+    if not {"filename", "label"} <= set(header):
+        raise DataError(f"{where}:1: expected the columns filename,label")
+    columns = header.index("filename"), header.index("label")
+    found: dict[str, Row] = {}
+    for line, row in rows[1:]:
+        file, wnid = (row[c] if c < len(row) else "" for c in columns)
+        problem = None
+        if not file or not wnid or "/" in file or "\\" in file:
+            problem = f"{file!r},{wnid!r} is not a file name and a WordNet id"
+        elif file in found:
+            problem = f"{file} is listed a second time, after line {found[file].line}"
+        if problem is not None:
+            raise DataError(f"{where}:{line}: {problem}")
+        found[file] = Row(line, file, wnid)
+    return list(found.values())

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, some
 
-from ._folder_listing import ENDINGS, Picture, is_image, one_form, picture, some
+from .pictures import ENDINGS, Picture, is_image, one_form, picture
 
 IGNORED = frozenset(("__macosx", "thumbs.db", "desktop.ini"))
 """What systems leave behind, in small letters; names that begin with a dot are ignored too."""

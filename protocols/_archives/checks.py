@@ -1,12 +1,12 @@
-"""What every archive is refused for, whatever its form, before anything in it is used."""
+"""What every archive and file is refused for, before anything in it is used."""
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+from fscil_bench.data.downloads import is_web_page
 from fscil_bench.errors import DataError
-
-from ._zip_archive import WEB_PAGE
 
 
 def refuse_unsafe(name: str, where: str) -> None:
@@ -43,7 +43,19 @@ def refuse_web_page(path: Path) -> None:
         raise DataError(f"{path}: not an archive, but a web page ({size} bytes); fetch it again")
 
 
-def is_web_page(path: Path) -> bool:
-    """Tell whether a file begins as web pages do."""
-    with path.open("rb") as file:
-        return file.read(1024).lstrip().lower().startswith(WEB_PAGE)
+def read_file(path: Path, limit: int) -> bytes:
+    """Return the content of a file, links followed.
+
+    Raises:
+        DataError: it cannot be read, is no regular file (a pipe would be waited for), or has more
+            than `limit` bytes.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise DataError(f"{path}: refused, it is no file but a pipe, a device or the like")
+        if status.st_size > limit:
+            raise DataError(f"{path}: refused, {status.st_size} bytes are absurd (at most {limit})")
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error

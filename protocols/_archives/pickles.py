@@ -5,14 +5,12 @@ from __future__ import annotations
 import pickle
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
 from fscil_bench.errors import DataError
-
-from ._pickled_arrays import STAND_INS, StoredArray, StoredDtype, as_text, unwrapped
 
 INSTRUCTIONS = (
     "PROTO FRAME STOP MARK POP POP_MARK DUP PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET "
@@ -22,6 +20,9 @@ INSTRUCTIONS = (
     "EMPTY_LIST LIST APPEND APPENDS EMPTY_DICT DICT SETITEM SETITEMS EMPTY_SET ADDITEMS FROZENSET"
 )
 """What a pickle may tell the reader to do, by the names of the module `pickle`."""
+
+DTYPE = re.compile(r"[biuf]\d{1,2}|[SU]\d{1,4}")
+"""Kinds of numbers and text of a fixed length; never Python objects, never records."""
 
 Table = dict[str, Any]
 
@@ -84,6 +85,95 @@ def described(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} {value.shape}"
     return f"a {type(value).__name__}"
+
+
+def as_text(value: object) -> str:
+    """Return text, whichever of Python's two kinds a pickle has it in."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+class StoredDtype:
+    """A number format as a pickle describes it: `numpy.dtype(code)`, then given its state."""
+
+    def __init__(self, code: object, *_: object) -> None:
+        self.code, self.order = as_text(code), "|"
+        if DTYPE.fullmatch(self.code) is None:
+            raise ValueError(f"arrays of {self.code!r} are not read")
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = as_text(state[1])
+        if self.order not in ("<", ">", "|", "=") or any(state[2:5]):
+            raise ValueError(f"arrays of {self.code!r} with byte order {self.order!r} or fields")
+
+    def dtype(self) -> np.dtype[Any]:
+        """Return the format, which is a harmless one."""
+        return np.dtype(self.order + self.code)
+
+
+class StoredArray:
+    """An array as a pickle describes it: made empty, then given its state, which is checked."""
+
+    def __init__(self, *_: object) -> None:
+        self.array = np.empty(0, np.uint8)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, columns_first, content = state
+        self.array = _array(content, kind, shape, columns_first)
+
+
+def unwrapped(value: Any) -> Any:
+    """Return an array as numpy's own, and anything else as it is."""
+    return value.array if isinstance(value, StoredArray) else value
+
+
+def _array(content: Any, kind: Any, shape: Any, columns_first: bool) -> np.ndarray:
+    """Return an array over `content`, whose length must be what kind and shape say."""
+    if not isinstance(kind, StoredDtype) or not isinstance(content, bytes):
+        raise ValueError("an array of an unknown form")
+    array = np.frombuffer(content, kind.dtype())
+    return array.reshape(tuple(shape), order="F" if columns_first else "C")
+
+
+def _from_buffer(content: Any, kind: Any, shape: Any, order: Any, *_: object) -> StoredArray:
+    stored = StoredArray()
+    stored.array = _array(content, kind, shape, order == "F")
+    return stored
+
+
+def _scalar(kind: Any, content: Any) -> Any:
+    return _array(content, kind, (1,), False)[0].item()
+
+
+def _encoded(text: str, encoding: object = "latin1") -> bytes:
+    if as_text(encoding) != "latin1":
+        raise ValueError(f"bytes written as {encoding!r}")
+    return text.encode("latin1")
+
+
+def _no_bytes() -> bytes:
+    return b""
+
+
+def _mapping(*_: object) -> dict[Any, Any]:
+    return {}
+
+
+STAND_INS: Mapping[str, Any] = {
+    "numpy.dtype": StoredDtype,
+    "numpy.ndarray": "ndarray",  # only ever an argument of `_reconstruct`
+    "numpy.core.multiarray._reconstruct": StoredArray,
+    "numpy.core.multiarray.scalar": _scalar,
+    "numpy.core.numeric._frombuffer": _from_buffer,
+    "_codecs.encode": _encoded,
+    "builtins.bytes": _no_bytes,
+    "builtins.set": set,
+    "builtins.frozenset": frozenset,
+    "builtins.list": list,
+    "builtins.dict": dict,
+    "collections.OrderedDict": _mapping,
+    "collections.defaultdict": _mapping,
+}
+"""What a pickle may ask for by name, and what it gets."""
 
 
 class _PlainUnpickler(pickle._Unpickler):

@@ -421,7 +421,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_image_cache import Reader, load
+from test_cache import Reader, load
 mine, other = (Path(sys.argv[2]) / name for name in sys.argv[3:5])
 reader = Reader()
 def meet():

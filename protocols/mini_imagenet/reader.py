@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -21,11 +22,12 @@ from fscil_bench.data.reader import (
     file_digest,
     prepare,
 )
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, some
 
-from ._image_tree import FolderTree, ImageTree, tree_of
-from ._mini_caches import cache_files, cache_path, read_cache
-from ._mini_division import (
+from .._archives.tree import FolderTree, ImageTree, tree_of
+from .caches import cache_files, cache_path, read_cache
+from .division import (
+    FILE_NAME,
     SUBFOLDERS,
     Division,
     Picture,
@@ -34,7 +36,6 @@ from ._mini_division import (
     rule,
     top_of,
 )
-from ._mini_places import candidates, described, has_pictures, some
 
 LAYOUTS = (
     "images/ with split/train.csv and split/test.csv; "
@@ -43,12 +44,23 @@ LAYOUTS = (
 )
 
 
+FOLDERS = (
+    "mini_imagenet",
+    "miniimagenet",
+    "mini-imagenet",
+    "MINI-ImageNet",
+    "miniImageNet",
+    "mini-ImageNet",
+)
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+
+
 class MiniImageNet(DatasetReader):
     """mini-ImageNet (Vinyals et al., 2016; the classes of Ravi and Larochelle, 2017).
 
     Classes are in the order of their sorted WordNet ids. An image's number is the one in its file
     name, as the published lists of shots have it. 500 images a class are training and 100 test
-    images, by the lists that come with the copy used for FSCIL; `_mini_division.divide` says what
+    images, by the lists that come with the copy used for FSCIL; `division.divide` says what
     happens to a copy without them. The pickled copy has no file names at all: the first five
     sixths of a class's images, in stored order, are its training images, and no published shot can
     be found in it.
@@ -83,7 +95,7 @@ class MiniImageNet(DatasetReader):
         Raises:
             DataError: classes lack images, or lists name files that are not there.
         """
-        names, path = official_classes()[: request.classes], _path(source)
+        names, path = official_classes()[: request.classes], source.location
         if request.classes > len(names):
             raise DataError(
                 f"mini-ImageNet has {len(names)} classes, but the protocol asks for "
@@ -99,7 +111,7 @@ class MiniImageNet(DatasetReader):
         self, source: Source, items: Sequence[Item], request: ReadRequest
     ) -> Iterator[Pixels | DataError]:
         """Yield the pixels of `items`, in order; see `DatasetReader.images`."""
-        path = _path(source)
+        path = source.location
         if _is_cached(path):
             for name, members in groupby(items, key=lambda item: item.key.partition("/")[0]):
                 images = read_cache(cache_path(path, name)).images
@@ -145,7 +157,7 @@ def _top(tree: ImageTree) -> str:
     if top is None:
         raise DataError(
             f"{tree.where}: has no images of mini-ImageNet; expected one of: {LAYOUTS}; found "
-            f"{some([name for name in tree.names]) or 'no files'}"
+            f"{some(tree.names) or 'no files'}"
         )
     return top
 
@@ -201,7 +213,37 @@ def _check_classes(path: Path, half: str, missing: Sequence[str]) -> None:
         )
 
 
-def _path(source: Source) -> Path:
-    if source.path is None:
-        raise DataError("the source of mini-ImageNet must be a folder or an archive")
-    return source.path
+def candidates(root: Path) -> Iterator[Path]:
+    """Yield what may be a copy: a data root itself, and what has one of the usual names in it."""
+    if root.is_file():
+        if root.name.lower().startswith("mini") and root.name.endswith(ARCHIVES):
+            yield root
+        return
+    for path in (root, *(root / name for name in FOLDERS)):
+        if path.is_dir():
+            yield path
+    for name in FOLDERS:
+        yield from (p for suffix in ARCHIVES if (p := root / f"{name}{suffix}").is_file())
+
+
+def has_pictures(folder: Path) -> bool:
+    """Return whether a folder looks like one of the layouts; other data sets have images/ too."""
+    classes = set(official_classes())
+    if any(
+        (folder / half / wnid).is_dir() for half in ("train", "val", "test") for wnid in classes
+    ):
+        return True
+    if not (folder / "images").is_dir():
+        return False
+    with os.scandir(folder / "images") as entries:
+        names = (FILE_NAME.fullmatch(entry.name) for entry in entries)
+        return any(match and match[1] in classes for match in names)
+
+
+def described(root: Path) -> str:
+    """Return a data root with what was found there instead of a copy."""
+    if not root.exists():
+        return f"{root} (which does not exist)"
+    if root.is_file():
+        return f"{root} (which is a file; an archive's name must begin with mini)"
+    return f"{root} (which holds {some(sorted(p.name for p in root.iterdir())) or 'nothing'})"

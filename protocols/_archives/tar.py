@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from fscil_bench.data.downloads import is_web_page
 from fscil_bench.data.reader import file_digest
 from fscil_bench.errors import DataError
 
-from ._archive_checks import is_web_page, refuse_size, refuse_unsafe
+from .checks import refuse_size, refuse_unsafe
 
 READ_LIMIT = 100_000_000
 """Bytes that are read into memory at once, unless an archive is known to need more."""

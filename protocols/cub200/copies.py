@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, some
 
-from ._cub200_lists import LISTS
-from ._tar_archive import READ_LIMIT, Content, TarArchive
+from .._archives.checks import read_file
+from .._archives.tar import READ_LIMIT, Content, TarArchive
+from .lists import LISTS
 
 TOP = "CUB_200_2011"
 ARCHIVE = f"{TOP}.tgz"
@@ -129,7 +130,7 @@ class FolderCopy(Copy):
         """Yield files in the order of `keys`."""
         for key in keys:
             try:
-                yield _read(self.path / key.removeprefix(f"{TOP}/"))
+                yield read_file(self.path / key.removeprefix(f"{TOP}/"), READ_LIMIT)
             except DataError as error:
                 yield error
 
@@ -137,7 +138,7 @@ class FolderCopy(Copy):
         present = [name for name in LISTS if (self.path / name).is_file()]
         if not present and (text := explain_2010(self.path)):
             raise DataError(text)
-        texts = {name: _read(self.path / name) for name in present}
+        texts = {name: read_file(self.path / name, READ_LIMIT) for name in present}
         _check_lists(texts, self.prefix)
         return texts
 
@@ -173,10 +174,9 @@ def _another(names: set[str]) -> str:
     images = sum(name.startswith("images/") and name.endswith(".jpg") for name in names)
     if images or any(name.startswith("lists/") for name in names):
         return f"holds {images} images and no {TOP}/images.txt: it is {OTHER_YEAR}"
-    some = ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "")
     return (
         f"not the archive of CUB-200-2011, it has no {TOP}/images.txt; it holds {len(names)} "
-        f"files ({some})"
+        f"files ({some(sorted(names), 5)})"
     )
 
 
@@ -187,13 +187,3 @@ def _check_lists(texts: Mapping[str, bytes], prefix: str) -> None:
             f"{prefix.rstrip('/')}: lacks {', '.join(missing)}; fetch {ARCHIVE} again, or unpack "
             "all of it"
         )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        size = path.stat().st_size
-        if size > READ_LIMIT:
-            raise DataError(f"{path}: refused, {size} bytes are absurd (at most {READ_LIMIT})")
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
