@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fscil_bench.params import NoParams
+from fscil_bench.plugins.contract import Contract
+from fscil_bench.request import Selection, Wanted
 
 if TYPE_CHECKING:
-    from fscil_bench.episodes.store import Design, StoredEpisodes
+    from fscil_bench.episodes.store import StoredEpisodes
     from fscil_bench.plugins.registry import Registry
     from fscil_bench.reporting.evaluation import Evaluation
-    from fscil_bench.running.workbench import RunRequest
     from fscil_bench.store.runs import StoredRun
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which runs a report was asked for; an empty tuple asks for whatever is stored."""
-
-    protocol: str | None = None
-    methods: tuple[str, ...] = ()
-    representations: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-    split: str | None = None
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A run that a report needs, as a user would ask for it.
-
-    With `artifacts` the method's named arrays are needed too; with `episodes` few-shot episodes
-    are, instead of sessions.
-    """
-
-    request: RunRequest
-    artifacts: bool = False
-    episodes: Design | None = None
 
 
 @dataclass(frozen=True)
@@ -76,12 +52,11 @@ class ReportOutput:
     failures: tuple[str, ...] = ()
 
 
-class Report(ABC):
+class Report(Contract):
     """A table, figure or study: one file, drawn from stored runs alone."""
 
-    name: ClassVar[str]
+    kind = "report"
     title: ClassVar[str]
-    Params: ClassVar[type] = NoParams
 
     def __init__(self, params: Any) -> None:
         self.params = params

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fscil_bench.episodes.store import Design
+from fscil_bench.request import Design
 
 from ._ablation import ablation_variants
 from ._terms import COVARIANCES, LOSSES, StudyParams, Terms

@@ -11,7 +11,7 @@ from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import UsageError, nearest
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import Selection
+from fscil_bench.request import Selection
 from fscil_bench.spec import RunSpec, digest_of
 
 from ._labels import row_labels

@@ -8,9 +8,8 @@ from typing import Any
 
 from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import Selection, Wanted
+from fscil_bench.request import RunRequest, Selection, Wanted
 from fscil_bench.running.commands import default_params, wanted_commands
-from fscil_bench.running.workbench import RunRequest
 
 from ._grid import Grid
 from ._usual import RULER, STRONGER, usual_params

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, Selection
+from fscil_bench.report import ReportInput
+from fscil_bench.request import Selection
 
 from ._missing import plain_command
 from ._one_protocol import FIRST_METHOD

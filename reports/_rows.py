@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import Selection
+from fscil_bench.request import Selection
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import StoredRun
 

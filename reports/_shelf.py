@@ -7,10 +7,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from fscil_bench.episodes.store import Design, StoredEpisodes
+from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import StoreError
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, Wanted
+from fscil_bench.report import ReportInput
+from fscil_bench.request import Design, Wanted
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import StoredRun
 

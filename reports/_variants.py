@@ -7,14 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fscil_bench.episodes.store import Design
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import Wanted
+from fscil_bench.request import Design, RunRequest, Wanted
 from fscil_bench.running.commands import default_params
-from fscil_bench.running.workbench import RunRequest
 from fscil_bench.spec import RunSpec, digest_of
 
 

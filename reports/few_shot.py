@@ -8,13 +8,13 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from fscil_bench.episodes.store import Design, StoredEpisodes
+from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import Report, ReportInput, ReportOutput, Selection, Wanted
-from fscil_bench.running.commands import protocol_word, seeds_text, wanted_commands
-from fscil_bench.running.workbench import RunRequest
-from fscil_bench.store.runs import write_text
+from fscil_bench.report import Report, ReportInput, ReportOutput
+from fscil_bench.request import Design, RunRequest, Selection, Wanted, seeds_text
+from fscil_bench.running.commands import protocol_word, wanted_commands
+from fscil_bench.store.files import write_text
 
 from ._episode_table import episode_notes, episode_table
 from ._episodes import EpisodeRow, chosen_episodes, episode_rows

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from fscil_bench.data.reader import Dataset
-from fscil_bench.episodes.store import Design
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.protocol import Protocol, Queries, Session
+from fscil_bench.request import Design
 from fscil_bench.running.sessions import SessionMaker
 from fscil_bench.seeding import Randomness
 

@@ -10,7 +10,6 @@ import torch
 
 from fscil_bench.episodes.draws import Episode, check_design, draw_episodes, hand_out
 from fscil_bench.episodes.store import (
-    Design,
     EpisodesRecord,
     EpisodesSpec,
     StoredEpisodes,
@@ -20,16 +19,14 @@ from fscil_bench.episodes.store import (
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.method import Method
 from fscil_bench.metrics import accuracy
+from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.request import Design, RunRequest
 from fscil_bench.running.runner import best_columns, named, notes_of
 from fscil_bench.running.sessions import SessionMaker
-from fscil_bench.running.workbench import Plan, RunRequest, Workbench, flags, spread
-from fscil_bench.spec import engine_digest
-from fscil_bench.store.runs import now
+from fscil_bench.running.workbench import Plan, Workbench, flags, spread
+from fscil_bench.store.files import now
 from fscil_bench.training.compute import environment
-
-EPISODE_MODULES = ("episode_draws", "episodes")
-"""Engine modules beside those of a run whose code can change an accuracy."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,13 @@ class EpisodesPlan:
 
     spec: EpisodesSpec
     plan: Plan
+
+    @property
+    def title(self) -> str:
+        """Name the episodes in a line."""
+        run = self.spec.run
+        design = self.spec.design.title
+        return f"{run.method} on {run.protocol.name}, {design}, seed {run.seed}"
 
 
 def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> EpisodesPlan:
@@ -51,7 +55,7 @@ def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> Epis
     check_learns(bench.registry, request.method)
     plan = bench.plan(request)
     check_design(design, plan.spec.protocol, plan.dataset)
-    spec = EpisodesSpec(run=plan.spec, design=design, engine=engine_digest(EPISODE_MODULES))
+    spec = EpisodesSpec(run=plan.spec, design=design, engine=engine_digest(_accuracies))
     return EpisodesPlan(spec, plan)
 
 

@@ -7,39 +7,23 @@ import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from fscil_bench.errors import StoreError
 from fscil_bench.metrics import Interval, mean_interval
+from fscil_bench.request import Design
 from fscil_bench.spec import RunSpec, digest_of
-from fscil_bench.store.runs import Store, read_record, replaced_folder, work_folders, write_text
+from fscil_bench.store.files import read_record, replaced_folder, work_folders, write_text
+from fscil_bench.store.runs import Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
 ACCURACIES = "accuracies.npy"
-
-
-@dataclass(frozen=True)
-class Design:
-    """What an episode is made of: `way` classes, each with `shot` labelled images and `queries`.
-
-    `episodes` is how many are drawn. Those of a smaller number are the first of a larger one.
-    """
-
-    way: Annotated[int, Field(ge=2)] = 5
-    shot: Annotated[int, Field(ge=1)] = 5
-    queries: Annotated[int, Field(ge=1)] = 15
-    episodes: Annotated[int, Field(ge=1)] = 600
-
-    @property
-    def title(self) -> str:
-        """The setting as the field names it."""
-        return f"{self.way}-way {self.shot}-shot"
 
 
 class EpisodesSpec(BaseModel):

@@ -8,7 +8,8 @@ from fscil_bench.episodes.run import EpisodesPlan, plan_episodes, run_episodes
 from fscil_bench.episodes.store import find_episodes
 from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import Report, Selection, Wanted
+from fscil_bench.report import Report
+from fscil_bench.request import Selection, Wanted
 from fscil_bench.running.workbench import Plan, Workbench
 
 

@@ -3,14 +3,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-import fscil_bench
-from fscil_bench.spec import RUN_MODULES, RunSpec, digest_of
+from fscil_bench.spec import RunSpec, digest_of
 
 CHANCE_AND_CODE = {
     "seed",
@@ -114,9 +112,3 @@ def test_key_is_the_same_in_another_process(spec: RunSpec) -> None:
 def test_digest_ignores_the_order_of_names() -> None:
     assert digest_of({"a": 1, "b": (2, 3)}) == digest_of({"b": [2, 3], "a": 1})
     assert digest_of({"a": 1}) != digest_of({"a": 1.5})
-
-
-def test_modules_that_decide_a_result_exist() -> None:
-    folder = Path(fscil_bench.__file__).parent
-
-    assert [name for name in RUN_MODULES if not (folder / f"{name}.py").is_file()] == []

@@ -13,7 +13,7 @@ import pytest
 from fscil_bench.params import NoParams, parse_params
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import Report, ReportInput, ReportOutput, Selection
+from fscil_bench.report import Report, ReportInput, ReportOutput
 from fscil_bench.reports import _study
 from fscil_bench.reports._claims import Claim
 from fscil_bench.reports._claims_setup import ClaimsParams, Setup
@@ -21,6 +21,7 @@ from fscil_bench.reports._shelf import Shelf
 from fscil_bench.reports._study import Drawing
 from fscil_bench.reports._tables import csv_text
 from fscil_bench.reports._variants import Variant
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import SessionRecord, StoredRun
 
 

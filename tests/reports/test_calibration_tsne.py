@@ -10,10 +10,11 @@ import pytest
 
 import fscil_bench as fb
 from fscil_bench.errors import FscilError, StoreError, UsageError
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reporting.evaluation import EvaluationFeatures
 from fscil_bench.reports._variants import Variant
 from fscil_bench.reports.calibration_tsne import CalibrationTsne
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import StoredRun
 
 TOY = Path(__file__).parents[1] / "toy"

@@ -12,9 +12,10 @@ import pytest
 from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reports._card_facts import parameter_count
 from fscil_bench.reports.card import MOST, Card
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import SessionRecord, Store
 
 ENVIRONMENT = {"processor": "A & B 50%", "device": "cpu", "packages": {"torch": "2.9"}}

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from fscil_bench.errors import StoreError
-from fscil_bench.report import ReportInput, Selection
+from fscil_bench.report import ReportInput
 from fscil_bench.reporting.evaluation import EvaluationFeatures
 from fscil_bench.reports._claims_distribution import KlStudy, measured_divergences
+from fscil_bench.request import Selection
 
 LAST = [(30, 3), (32, 3), (34, 3)]  # 33, 35 and 37 of 60
 

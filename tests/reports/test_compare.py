@@ -10,9 +10,10 @@ import pytest
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reports._figures import figure_style
 from fscil_bench.reports.compare import Compare
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store
 
 

@@ -9,11 +9,12 @@ import pytest
 from fscil_bench.errors import FscilError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reports._confusion_figures import block_figure, rate_figure, rate_lines
 from fscil_bench.reports._figures import figure_style
 from fscil_bench.reports._rows import group_rows
 from fscil_bench.reports.confusion import Confusion
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store
 
 

@@ -9,10 +9,11 @@ import pytest
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.plugins.registry import Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reports._drawn_rows import drawn_rows
 from fscil_bench.reports._rows import group_rows
 from fscil_bench.reports.curves import Curves
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store
 
 DEFAULTS = {"steps": 8, "widths": [64, 32]}

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from fscil_bench.episodes.store import (
-    Design,
     EpisodesRecord,
     EpisodesSpec,
     StoredEpisodes,
@@ -22,9 +21,10 @@ from fscil_bench.method import Needs
 from fscil_bench.params import NoParams, parse_params
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reports._episodes import Setting, episode_rows
 from fscil_bench.reports.few_shot import FewShot
+from fscil_bench.request import Design, Selection
 from fscil_bench.store.runs import Store
 
 

@@ -15,9 +15,10 @@ from fscil_bench.method import Needs
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reports._grid import column_labels, column_of
 from fscil_bench.reports.grid import GridReport
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store
 
 

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 import fscil_bench as fb
 from fscil_bench.cli.app import app
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reports._claims_setup import ClaimsParams
 from fscil_bench.reports._claims_tables import published_figures
 from fscil_bench.reports.ldc_claims import LdcClaims
+from fscil_bench.request import Selection
 
 TOY = Path(__file__).parents[1] / "toy"
 LETTERS = "abcdefghijkl"

@@ -9,8 +9,9 @@ import pytest
 from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reports.main_table import MainTable
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store
 
 DEFAULTS = MainTable.Params()

@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import Selection
 from fscil_bench.reports._missing import lacking_runs
 from fscil_bench.reports._rows import Row, group_rows
+from fscil_bench.request import Selection
 
 
 def lacks(rows: list[Row], registry: Registry, **asked: Any) -> dict[str, str]:

@@ -9,8 +9,8 @@ import pytest
 from fscil_bench.errors import UsageError
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import Selection
 from fscil_bench.reports.outliers import Outliers
+from fscil_bench.request import Selection
 
 FARTHEST = "outlier:0.01"
 """5 shots of the toy's 500 training images a class."""

@@ -6,8 +6,8 @@ import pytest
 
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import Selection
 from fscil_bench.reports._rows import axes_text, chosen_runs, group_rows
+from fscil_bench.request import Selection
 
 
 def created(day: int) -> str:

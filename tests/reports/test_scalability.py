@@ -8,8 +8,8 @@ import pytest
 
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import Selection
 from fscil_bench.reports.scalability import Scalability
+from fscil_bench.request import Selection
 
 RIGHT = {"ldc": (36, 4), "full": (28, 2), "low_rank": (36, 4)}
 """Of 40 base and 20 new images in the last session; 34 + 6 of 50 before it, 36 of 40 at first."""

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import ReportInput, Selection
+from fscil_bench.report import ReportInput
 from fscil_bench.reports._selected import LONGEST, files_folder
+from fscil_bench.request import Selection
 
 
 @dataclass(frozen=True)

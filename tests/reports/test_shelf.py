@@ -7,20 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fscil_bench.episodes.store import (
-    Design,
-    EpisodesRecord,
-    EpisodesSpec,
-    stored_episodes,
-    write_episodes,
-)
+from fscil_bench.episodes.store import EpisodesRecord, EpisodesSpec, stored_episodes, write_episodes
 from fscil_bench.errors import UsageError
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, Selection
+from fscil_bench.report import ReportInput
 from fscil_bench.reports._shelf import Shelf
 from fscil_bench.reports._variants import Variant, settings, wanted_runs
+from fscil_bench.request import Design, Selection
 from fscil_bench.store.runs import Store
 
 

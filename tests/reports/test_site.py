@@ -15,12 +15,13 @@ from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput, Selection
+from fscil_bench.report import ReportInput, ReportOutput
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reports._published import published_rows
 from fscil_bench.reports._site_entries import COLUMNS, best_first, measured_entries
 from fscil_bench.reports._site_runs import flat
 from fscil_bench.reports.site import Site
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store, StoredRun
 
 SCRIPT = "<script>alert(1)</script>"

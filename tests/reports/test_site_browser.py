@@ -11,10 +11,11 @@ import pytest
 
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Registry, load_registry
-from fscil_bench.report import ReportInput, Selection
+from fscil_bench.report import ReportInput
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reports.main_table import MainTable
 from fscil_bench.reports.site import Site
+from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.methods.cec.attention import GraphAttention
 from fscil_bench.methods.cec import episodes as module
+from fscil_bench.methods.cec.attention import GraphAttention
 from fscil_bench.methods.cec.episodes import MetaParams
 
 LABELS = torch.tensor([7] * 6 + [3] * 8 + [5] * 7)

@@ -9,8 +9,8 @@ import torch
 
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.methods._shared.softmax import Fit, fit_logistic
-from fscil_bench.methods.free_lunch.free_lunch import FreeLunch
 from fscil_bench.methods.free_lunch import free_lunch as free_lunch
+from fscil_bench.methods.free_lunch.free_lunch import FreeLunch
 from fscil_bench.methods.logistic import Logistic
 from fscil_bench.params import parse_params
 from fscil_bench.protocol import Queries, Session

@@ -11,9 +11,9 @@ import torch
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.method import MethodContext
 from fscil_bench.methods._shared.statistics import symmetric_root
+from fscil_bench.methods.ldc import matching as matching_full
 from fscil_bench.methods.ldc.classifier import cosine_logits
 from fscil_bench.methods.ldc.ldc import Ldc
-from fscil_bench.methods.ldc import matching as matching_full
 from fscil_bench.methods.ldc.params import LdcParams
 from fscil_bench.params import parse_params
 from fscil_bench.protocol import Queries, Session

@@ -1,0 +1,130 @@
+"""What a user asks for, before names and defaults are resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from fscil_bench.defaults import REPRESENTATION
+from fscil_bench.errors import UsageError
+
+MOST_SEEDS = 10_000
+"""Seeds that one range may name."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run as a user asks for it.
+
+    With `pseudo` it is run on the protocol's pseudo-incremental split, on which parameters are
+    chosen; `chosen` says how these parameters were, if they were.
+    """
+
+    method: str
+    protocol: str
+    representation: str = REPRESENTATION
+    params: Mapping[str, Any] = field(default_factory=dict)
+    representation_params: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    representation_seed: int = 0
+    split: str | None = None
+    index_list: Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    views: str = "plain"
+    pseudo: bool = False
+    chosen: str | None = None
+
+
+@dataclass(frozen=True)
+class Design:
+    """What an episode is made of: `way` classes, each with `shot` labelled images and `queries`.
+
+    `episodes` is how many are drawn. Those of a smaller number are the first of a larger one.
+    """
+
+    way: Annotated[int, Field(ge=2)] = 5
+    shot: Annotated[int, Field(ge=1)] = 5
+    queries: Annotated[int, Field(ge=1)] = 15
+    episodes: Annotated[int, Field(ge=1)] = 600
+
+    @property
+    def title(self) -> str:
+        """The setting as the field names it."""
+        return f"{self.way}-way {self.shot}-shot"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run that a report needs, as a user would ask for it.
+
+    With `artifacts` the method's named arrays are needed too; with `episodes` few-shot episodes
+    are, instead of sessions.
+    """
+
+    request: RunRequest
+    artifacts: bool = False
+    episodes: Design | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which runs a report was asked for; an empty tuple asks for whatever is stored."""
+
+    protocol: str | None = None
+    methods: tuple[str, ...] = ()
+    representations: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    split: str | None = None
+
+
+def words(values: str | Iterable[str]) -> list[str]:
+    """Return comma-separated or repeated words, each once, in order."""
+    texts = [values] if isinstance(values, str) else values
+    found = [word.strip() for text in texts for word in text.split(",")]
+    return list(dict.fromkeys(word for word in found if word))
+
+
+def parse_seeds(asked: str | int | Iterable[int]) -> tuple[int, ...]:
+    """Return the seeds of `0`, `0-9`, `0,2,5-7` or of integers, each once, in the order given.
+
+    Raises:
+        UsageError: not such a list, or a seed that is negative or too large.
+    """
+    if isinstance(asked, str):
+        return tuple(
+            dict.fromkeys(seed for part in asked.split(",") for seed in _range(asked, part))
+        )
+    seeds = list(asked) if isinstance(asked, Iterable) else [asked]
+    for seed in seeds:
+        if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**63:
+            raise UsageError(f"seed {seed!r}: a seed is a whole number from 0 on")
+    return tuple(dict.fromkeys(int(seed) for seed in seeds))
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return seeds as --seeds takes them: `0-9`, or `0,2,5-7`."""
+    ordered = enumerate(sorted(set(seeds)))
+    parts = []
+    for _, group in groupby(ordered, key=lambda pair: pair[1] - pair[0]):
+        run = [seed for _, seed in group]
+        parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ",".join(parts)
+
+
+def _range(asked: str, part: str) -> range:
+    first, dash, last = part.strip().partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise UsageError(f"seeds {asked!r}: {part!r} is neither a number nor a range like 0-9")
+    if max(len(first), len(last)) > 18:
+        raise UsageError(f"seeds: {part[:20]!r}... is too large")
+    low, high = int(first), int(last or first)
+    if high < low:
+        raise UsageError(f"seeds {asked!r}: the range {part!r} runs backwards")
+    if high - low >= MOST_SEEDS:
+        raise UsageError(f"seeds {asked!r}: {part!r} is more than {MOST_SEEDS}")
+    return range(low, high + 1)

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fscil_bench.cli.app import app
+from fscil_bench.errors import StoreError, UsageError
+from fscil_bench.plugins.registry import load_registry
+from fscil_bench.progress import Silent
+from fscil_bench.request import RunRequest
+from fscil_bench.running.tuning import (
+    Choice,
+    Tuning,
+    checked_grid,
+    choose,
+    close_call,
+    store_choice,
+    table,
+    terms,
+    with_choice,
+)
+from fscil_bench.running.workbench import Workbench
+from fscil_bench.store.runs import Store
+
+TOY = Path(__file__).parents[1] / "toy"
+REQUEST = RunRequest("ncm", "toy", params={"beta": "0.5"})
+TUNING = Tuning(REQUEST, {"space": ("raw", "tukey")}, (0, 1))
+
+
+def test_every_combination_is_tried_on_every_seed_of_the_pseudo_split() -> None:
+    tuning = Tuning(REQUEST, {"space": ("raw", "tukey"), "beta": (0.4, 0.6)}, (0, 3))
+    requests = list(tuning.requests())
+    assert [(r.params["space"], r.params["beta"], r.seed) for r in requests[:3]] == [
+        ("raw", 0.4, 0),
+        ("raw", 0.4, 3),
+        ("raw", 0.6, 0),
+    ]
+    assert len(requests) == 8
+    assert all(r.pseudo for r in requests)
+
+
+def choice(factory: Any, criterion: Any, raw: Any, tukey: Any) -> Choice:
+    runs = [
+        factory.write(factory.spec("ncm", seed, params={"space": space}), correct)
+        for space, both in (("raw", raw), ("tukey", tukey))
+        for seed, correct in enumerate(both)
+    ]
+    return choose(replace(TUNING, criterion=criterion), runs, load_registry())
+
+
+def test_the_highest_mean_of_the_criterion_wins(factory: Any) -> None:
+    first = ((36, 0), (34, 6), (34, 6))  # last 40 of 60, average lower
+    even = ((40, 0), (40, 8), (28, 10))  # last 38 of 60, average higher
+    raw, tukey = (first, first), (even, even)
+    by_last = choice(factory, "last", raw, tukey)
+    assert by_last.params == {"beta": 0.5, "space": "raw"}
+    assert by_last.trials[0].last == pytest.approx(40 / 60)
+    assert by_last.trials[0].half_width == 0
+    assert choice(factory, "average", raw, tukey).params["space"] == "tukey"
+    assert choice(factory, "harmonic", raw, tukey).params["space"] == "tukey"
+
+
+def test_of_two_equals_the_earlier_wins(factory: Any) -> None:
+    same = ((36, 0), (34, 6), (30, 10))
+    assert choice(factory, "last", (same, same), (same, same)).params["space"] == "raw"
+
+
+def test_the_table_and_the_file_hold_the_trials(factory: Any, store: Store) -> None:
+    low, high = ((36, 0), (34, 6), (30, 6)), ((36, 0), (34, 6), (30, 12))
+    found = choice(factory, "last", (low, low), (high, high))
+    assert "| beta=0.5 space=tukey | 70.00 |" in table(found).splitlines()[2]
+    path = Path(store_choice(store, "toy", found))
+    assert Choice.model_validate_json(path.read_bytes()) == found
+    lines = path.with_suffix(".csv").read_text().splitlines()
+    assert lines[0].startswith("beta,space,last,")
+    assert lines[1].startswith("0.5,tukey,0.7,")
+
+
+@pytest.fixture
+def bench(store: Store) -> Workbench:
+    return Workbench(store, load_registry((TOY / "toy_reader.py",)), Silent())
+
+
+TOML = str(TOY / "toy.toml")
+
+
+@pytest.fixture
+def stored(factory: Any, store: Store, bench: Workbench) -> Choice:
+    """Return a choice of Tukey space, stored for the toy protocol as it is."""
+    low, high = ((36, 0), (34, 6), (30, 6)), ((36, 0), (34, 6), (30, 12))
+    own = terms(bench.plan(RunRequest("ncm", TOML, pseudo=True)).spec)
+    found = choice(factory, "last", (low, low), (high, high)).model_copy(update={"terms": own})
+    store_choice(store, "toy", found)
+    return found
+
+
+def test_a_run_takes_the_choice_but_for_what_it_sets_itself(
+    stored: Choice, bench: Workbench
+) -> None:
+    request = with_choice(bench, RunRequest("ncm", TOML, representation_seed=3))
+    assert request.params == stored.params == {"beta": 0.5, "space": "tukey"}
+    assert request.chosen == (
+        "chosen on the pseudo-incremental split of base training data (last accuracy, 2 settings, "
+        "2 seeds)"
+    )
+    own = with_choice(bench, RunRequest("ncm", TOML, params={"space": "raw"}))
+    assert own.params == {"beta": 0.5, "space": "raw"}
+    assert (own.chosen or "").endswith("set by hand: space")
+
+
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"overrides": {"shot": 2}},
+        {"overrides": {"epochs": 9}},
+        {"overrides": {"class_order": "seed:1"}},
+        {"representation_params": {"temperature": 4.0}},
+    ],
+)
+def test_a_choice_made_on_other_terms_is_refused(bench: Workbench, changed: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="chosen on other terms"):
+        with_choice(bench, RunRequest("ncm", TOML, **changed))
+
+
+def test_without_a_choice_the_command_that_makes_one_is_named(bench: Workbench) -> None:
+    with pytest.raises(UsageError, match=r"tune --method ldc --protocol .*toy\.toml"):
+        with_choice(bench, RunRequest("ldc", TOML))
+
+
+def test_a_choice_of_another_version_of_the_method_is_refused(
+    stored: Choice, store: Store, bench: Workbench
+) -> None:
+    store_choice(store, "toy", stored.model_copy(update={"code": "older"}))
+    with pytest.raises(UsageError, match="has changed since its parameters were chosen"):
+        with_choice(bench, RunRequest("ncm", TOML))
+
+
+@pytest.mark.parametrize("content", ["", '{"method": "ncm"}'])
+def test_a_damaged_choice_is_named_in_one_line(
+    stored: Choice, store: Store, bench: Workbench, content: str
+) -> None:
+    path = store.tuned_file("toy", "cosine", "ncm")
+    path.write_text(content)
+    with pytest.raises(StoreError, match=r"ncm\.json: damaged .*choose again") as caught:
+        with_choice(bench, RunRequest("ncm", TOML))
+    assert "\n" not in str(caught.value)
+    path.write_text(stored.model_copy(update={"method": "ldc"}).model_dump_json())
+    with pytest.raises(StoreError, match="about method 'ldc'"):
+        with_choice(bench, RunRequest("ncm", TOML))
+
+
+def test_one_seed_has_no_interval_and_can_be_read_again(factory: Any, store: Store) -> None:
+    run = factory.write(factory.spec("ncm", 0, params={"space": "raw"}))
+    one = choose(Tuning(REQUEST, {"space": ("raw",)}, (0,)), [run], load_registry())
+    assert one.trials[0].half_width is None
+    path = Path(store_choice(store, "toy", one))
+    assert Choice.model_validate_json(path.read_bytes()) == one
+    assert table(one).endswith("|  |")
+
+
+def test_a_grid_is_typed_and_names_each_value_once() -> None:
+    registry, request = load_registry(), RunRequest("ncm", "toy")
+    assert checked_grid(registry, request, {"beta": ["0.5", ".50", "1"]}) == {"beta": [0.5, 1.0]}
+    with pytest.raises(UsageError, match="space = 'rav'"):
+        checked_grid(registry, request, {"space": ["rav"]})
+    fixed = RunRequest("ncm", "toy", params={"space": "raw"})
+    with pytest.raises(UsageError, match="both fixed by --set and varied by --grid"):
+        checked_grid(registry, fixed, {"space": ["raw"]})
+
+
+def test_tune_and_run_tuned_on_the_command_line(tmp_path: Path) -> None:
+    runner = CliRunner()
+    common = ["--method", "ncm", "--protocol", str(TOY / "toy.toml"), "--seeds", "0-1"]
+    common += ["--plugin", str(TOY / "toy_reader.py"), "--results", str(tmp_path / "results")]
+    common += ["--cache", str(tmp_path / "cache"), "--precision", "fp32"]
+    done = runner.invoke(app, ["tune", *common, "--grid", "space=raw,tukey"])
+    assert done.exit_code == 0, done.output
+    assert "chosen by last accuracy: --set space=" in done.output
+    run = runner.invoke(app, ["run", *common, "--tuned"])
+    assert run.exit_code == 0, run.output
+    runs, _ = Store(tmp_path / "results").runs()
+    own = [run for run in runs if run.spec.protocol.name == "toy"]
+    assert len(own) == 2
+    assert own[0].record.parameters.startswith("chosen on the pseudo-incremental split")
+    pseudo = [run for run in runs if run.spec.protocol.name == "toy-pseudo"]
+    assert len(pseudo) == 4
+    assert pseudo[0].spec.representation.key != own[0].spec.representation.key
+    assert pseudo[0].targets.max() == 3, "new classes and test images are not looked at"
+    wrong = runner.invoke(app, ["tune", *common, "--criterion", "lust"])
+    assert wrong.exit_code != 0
+    assert "last" in wrong.output
+    outside = ["--plugin", str(TOY / "toy_methods.py"), "--method", "toy_means"]
+    nothing = runner.invoke(app, ["tune", *common, *outside])
+    assert "--grid NAME=A,B,C" in nothing.output
+
+
+def test_a_lead_within_the_interval_is_called_close(factory: Any) -> None:
+    low, high = ((36, 0), (34, 6), (30, 6)), ((36, 0), (34, 6), (30, 12))
+    assert close_call(choice(factory, "last", (low, low), (high, high))) == ""
+    close = choice(factory, "last", (low, high), (high, low))
+    assert close_call(close).startswith("a close call: the next setting is 0.00 points below")
