@@ -16,7 +16,8 @@ from fscil_bench.metrics import (
     performance_retention,
 )
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.running.commands import command_for, seeds_text
+from fscil_bench.request import seeds_text
+from fscil_bench.running.commands import command_for
 from fscil_bench.store.runs import StoredRun
 
 from ._card_facts import card_facts

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.request import Selection
-from fscil_bench.running.commands import command_for, protocol_word, seeds_text
+from fscil_bench.request import Selection, seeds_text
+from fscil_bench.running.commands import command_for, protocol_word
 from fscil_bench.spec import RunSpec
 
 from ._rows import Row

@@ -8,7 +8,8 @@ from itertools import combinations
 
 from fscil_bench.metrics import Interval
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.running.commands import command_for, seeds_text
+from fscil_bench.request import seeds_text
+from fscil_bench.running.commands import command_for
 from fscil_bench.spec import RunSpec
 
 from ._comparison import terms

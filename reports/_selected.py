@@ -9,7 +9,7 @@ from typing import Any
 
 from fscil_bench.params import params_dict
 from fscil_bench.report import ReportInput
-from fscil_bench.running.commands import seeds_text
+from fscil_bench.request import seeds_text
 from fscil_bench.spec import digest_of
 
 LONGEST = 100

@@ -13,8 +13,8 @@ from fscil_bench.params import params_dict
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Report
-from fscil_bench.request import Selection
-from fscil_bench.running.commands import protocol_word, seeds_text
+from fscil_bench.request import Selection, seeds_text
+from fscil_bench.running.commands import protocol_word
 from fscil_bench.training.backbones import feature_dim
 
 from ._variants import Variant, settings, typed_params

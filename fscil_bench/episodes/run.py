@@ -36,6 +36,13 @@ class EpisodesPlan:
     spec: EpisodesSpec
     plan: Plan
 
+    @property
+    def title(self) -> str:
+        """Name the episodes in a line."""
+        run = self.spec.run
+        design = self.spec.design.title
+        return f"{run.method} on {run.protocol.name}, {design}, seed {run.seed}"
+
 
 def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> EpisodesPlan:
     """Resolve a request for episodes.

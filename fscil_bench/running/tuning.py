@@ -189,6 +189,23 @@ def _trial(params: dict[str, Any], runs: Sequence[StoredRun], criterion: Criteri
     )
 
 
+def tuned_choice(bench: Workbench, tuning: Tuning) -> tuple[Choice, str]:
+    """Try every setting and store the choice; return it with the path of its file.
+
+    Raises:
+        FscilError: a run cannot be made.
+    """
+    plans = [bench.plan(each) for each in tuning.requests()]
+    runs = []
+    with bench.progress.task("runs", len(plans)) as task:
+        for number, plan in enumerate(plans):
+            runs.append(bench.run(plan))
+            task.update(number + 1, f"last {100 * runs[-1].accuracies[-1]:.2f} %")
+    choice = choose(tuning, runs, bench.registry)
+    protocol = bench.registry.protocol(tuning.request.protocol)[0].name
+    return choice, store_choice(bench.store, protocol, choice)
+
+
 def store_choice(store: Store, protocol: str, choice: Choice) -> str:
     """Write a choice, and its trials as CSV beside it; return the path of the choice."""
     path = store.tuned_file(protocol, choice.representation, choice.method)

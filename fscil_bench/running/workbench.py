@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,11 @@ from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
 from fscil_bench.errors import FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network
+from fscil_bench.options import Options
 from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.plugins.digest import engine_digest
-from fscil_bench.plugins.registry import Plugin, Registry
-from fscil_bench.progress import Progress
+from fscil_bench.plugins.registry import Plugin, Registry, load_registry
+from fscil_bench.progress import Progress, Silent
 from fscil_bench.protocol import ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
@@ -50,16 +51,15 @@ from fscil_bench.store.runs import RunRecord, Store, StoredRun, now
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
 from fscil_bench.training.augment import augment, central, normalise, resized_crops
 from fscil_bench.training.compute import (
-    PrecisionChoice,
     autocast,
     environment,
+    load_per_core,
     peak_memory,
     resolve_device,
     resolve_precision,
 )
 from fscil_bench.training.features import Features, FeatureSource, check_views, weights_file
 from fscil_bench.training.loop import BaseTraining, LabelledImages
-from fscil_bench.training.machine import load_per_core
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
 
 
@@ -80,31 +80,15 @@ class Plan:
     parameters: str
 
     @property
+    def title(self) -> str:
+        """Name the run in a line."""
+        return f"{self.spec.method} on {self.spec.protocol.name}, seed {self.spec.seed}"
+
+    @property
     def final_class_count(self) -> int | None:
         """The number of classes at the end, for a method that declares to need it."""
         needed = self.method.needs.final_class_count
         return self.spec.protocol.classes_used if needed else None
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a workbench works, whatever it is asked to run.
-
-    Attributes:
-        data_roots: folders or archives in which data sets are looked for.
-        device: `auto`, `cpu`, `cuda`, `cuda:1` ...
-        precision: of base training; `auto` is bf16 where the hardware computes it.
-        weights: a file of pre-trained weights, `none`, or None for what the protocol wants.
-        unofficial_data: whether a copy that is not the published one may be used.
-        skip_broken: whether images that cannot be decoded are left out.
-    """
-
-    data_roots: Sequence[Path] = ()
-    device: str = "auto"
-    precision: PrecisionChoice = "auto"
-    weights: str | None = None
-    unofficial_data: bool = False
-    skip_broken: bool = False
 
 
 class Workbench:
@@ -124,6 +108,12 @@ class Workbench:
         self._datasets: dict[str, Dataset] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
+
+    @classmethod
+    def open(cls, options: Options, progress: Progress | None = None) -> Workbench:
+        """Return a workbench on the store and with the plug-ins that the options name."""
+        registry = load_registry(options.plugin_files)
+        return cls(Store.of(options), registry, progress or Silent(), options)
 
     def plan(self, request: RunRequest) -> Plan:
         """Resolve a request; reads (and the first time decodes) the data, whose content counts.
@@ -256,7 +246,8 @@ class Workbench:
         return dataset
 
     def _pretraining(self, protocol: Protocol) -> Pretraining:
-        return resolve_pretraining(protocol.backbone, protocol.pretraining, self.options.weights)
+        weights = None if self.options.weights is None else str(self.options.weights)
+        return resolve_pretraining(protocol.backbone, protocol.pretraining, weights)
 
     def trained(self, plan: Plan) -> TrainedRepresentation:
         """Return the plan's representation, trained now if it is not stored."""

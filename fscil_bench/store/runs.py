@@ -30,6 +30,7 @@ from fscil_bench.metrics import (
     performance_retention,
     session_metrics,
 )
+from fscil_bench.options import Options
 from fscil_bench.spec import RunSpec, digest_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 RESULTS_VARIABLE = "FSCIL_BENCH_RESULTS"
 CACHE_VARIABLE = "FSCIL_BENCH_CACHE"
-DATA_VARIABLE = "FSCIL_BENCH_DATA"
 PREDICTIONS, ARTIFACTS = "predictions.npz", "artifacts.npz"
 
 
@@ -189,10 +189,15 @@ class Store:
     """
 
     def __init__(self, results: Path | None = None, cache: Path | None = None) -> None:
-        self.results = results or Path(os.environ.get(RESULTS_VARIABLE) or "results")
+        self.results = results or Path(os.environ.get(RESULTS_VARIABLE, "").strip() or "results")
         self.cache = cache or Path(
-            os.environ.get(CACHE_VARIABLE, "") or user_cache_path("fscil-bench")
+            os.environ.get(CACHE_VARIABLE, "").strip() or user_cache_path("fscil-bench")
         )
+
+    @classmethod
+    def of(cls, options: Options) -> Store:
+        """Return the store that options name."""
+        return cls(options.results_folder, options.cache_folder)
 
     def check_writable(self) -> None:
         """Try to write below both folders, so that no long work ends in vain.
@@ -316,16 +321,6 @@ def _no_collection() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
-
-
-def data_roots(given: Path | None = None) -> tuple[Path, ...]:
-    """Return the folders in which data sets are looked for, the given one first.
-
-    Then $FSCIL_BENCH_DATA and ./data.
-    """
-    variable = os.environ.get(DATA_VARIABLE)
-    candidates = [given, Path(variable) if variable else None, Path("data")]
-    return tuple(path for path in candidates if path is not None)
 
 
 def work_folders(root: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Where and how precisely networks compute: devices, precision, and a record of both."""
+"""Where and how precisely networks compute: devices, precision, and what the machine gives."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import platform
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import torch
 
 from fscil_bench.errors import UsageError
 from fscil_bench.spec import Precision
-
-PrecisionChoice = Literal["auto", "fp32", "bf16"]
 
 
 def resolve_device(name: str) -> torch.device:
@@ -35,7 +33,7 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def resolve_precision(choice: PrecisionChoice, device: torch.device) -> Precision:
+def resolve_precision(choice: str, device: torch.device) -> Precision:
     """Return the precision of base training: `auto` is bf16 where the hardware computes it.
 
     Raises:
@@ -43,9 +41,10 @@ def resolve_precision(choice: PrecisionChoice, device: torch.device) -> Precisio
     """
     if choice == "auto":
         return "bf16" if _computes_bf16(device) else "fp32"
-    if choice not in ("fp32", "bf16"):
-        raise UsageError(f"unknown precision {choice!r}; known: auto, fp32, bf16")
-    return choice
+    known: dict[str, Precision] = {name: name for name in get_args(Precision)}
+    if choice not in known:
+        raise UsageError(f"unknown precision {choice!r}; known: auto, {', '.join(known)}")
+    return known[choice]
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
@@ -99,3 +98,32 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor()
+
+
+def load_per_core() -> float:
+    """Return the processes that wanted to run in the last minute, by core; 0 where not known.
+
+    Above 1 they had to share cores, so that times are too long.
+    """
+    try:
+        recent = os.getloadavg()[0]
+    except (AttributeError, OSError):  # not on Windows, and not in every container
+        return 0.0
+    return round(recent / (os.cpu_count() or 1), 2)
+
+
+def too_many_threads(threads: int) -> str:
+    """Return a warning if `threads` have to share fewer cores; empty if not, or not known.
+
+    They then wait for one another, which can make training many times slower.
+    """
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return ""
+    if threads <= cores:
+        return ""
+    return (
+        f"PyTorch computes with {threads} threads, but this process may use {cores} "
+        f"{'core' if cores == 1 else 'cores'}: that is slow; set OMP_NUM_THREADS={cores}"
+    )

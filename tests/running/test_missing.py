@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 from fscil_bench.cli.app import app
 from fscil_bench.episodes.store import stored_episodes
 from fscil_bench.errors import UsageError
+from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.report import Report, ReportInput, ReportOutput
 from fscil_bench.request import Design, RunRequest, Selection, Wanted
 from fscil_bench.running.missing import make_missing, wanted_by
-from fscil_bench.running.workbench import Options, Workbench
+from fscil_bench.running.workbench import Workbench
 from fscil_bench.store.runs import Store, StoredRun
 
 TOY = Path(__file__).parents[1] / "toy"

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fscil_bench.cli.options import fitting_methods
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, Needs
 from fscil_bench.params import NoParams, published_params
 from fscil_bench.plugins.registry import Plugin, Registry, expand_methods, load_registry
 from fscil_bench.running.commands import default_params
+from fscil_bench.running.series import fitting_methods
 
 
 class Stated:
@@ -54,16 +54,15 @@ def test_the_cheap_ones_of_a_group_come_first() -> None:
     assert expand_methods(["all"], found) == everything
 
 
-def test_a_group_leaves_out_what_a_representation_cannot_carry(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_group_leaves_out_what_a_representation_cannot_carry() -> None:
     names = ["frozen", "virtual"]
-    assert fitting_methods(["all-frozen"], names, "rich", registry()) == names
-    assert fitting_methods(["all-frozen"], names, "plain", registry()) == ["frozen"]
-    said = capsys.readouterr().err
-    assert "virtual is left out on representation plain" in said
-    assert "'virtual' come with representation rich" in said
-    assert fitting_methods(["all-frozen", "virtual"], names, "plain", registry()) == names
+    said: list[str] = []
+    assert fitting_methods(["all-frozen"], "rich", registry(), said.append) == names
+    assert fitting_methods(["all-frozen"], "plain", registry(), said.append) == ["frozen"]
+    (line,) = said
+    assert "virtual is left out on representation plain" in line
+    assert "'virtual' come with representation rich" in line
+    assert fitting_methods(["all-frozen", "virtual"], "plain", registry(), said.append) == names
 
 
 def test_parameters_are_stated_by_protocol_name() -> None:

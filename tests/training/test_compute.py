@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fscil_bench.training.machine import load_per_core, too_many_threads
+from fscil_bench.training.compute import load_per_core, too_many_threads
 
 
 def test_load_is_by_core(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fscil_bench.cli.app import app
-from fscil_bench.cli.options import parse_seeds, parse_settings
+from fscil_bench.cli.options import parse_settings
 from fscil_bench.errors import UsageError
+from fscil_bench.request import parse_seeds
 
 TOY = Path(__file__).parents[1] / "toy"
 WITH_TOY = ["--protocol", str(TOY / "toy.toml"), "--plugin", str(TOY / "toy_reader.py")]

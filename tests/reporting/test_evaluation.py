@@ -63,9 +63,10 @@ def test_features_are_the_run_s_own(folder: Path) -> None:
 
 
 def test_a_pseudo_incremental_run_has_its_own_halves(folder: Path) -> None:
+    from fscil_bench.options import Options
     from fscil_bench.progress import Silent
     from fscil_bench.request import RunRequest
-    from fscil_bench.running.workbench import Options, Workbench
+    from fscil_bench.running.workbench import Workbench
 
     reader = load_registry((TOY / "toy_reader.py",))
     bench = Workbench(

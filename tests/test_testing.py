@@ -12,7 +12,7 @@ import torch
 
 from fscil_bench.testing import check_method
 
-TOY = Path(__file__).parents[1] / "toy"
+TOY = Path(__file__).parent / "toy"
 
 
 def _toy_means() -> Any:

@@ -14,13 +14,14 @@ import torch
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ImageArray
 from fscil_bench.method import Method, Needs
+from fscil_bench.options import Options
 from fscil_bench.plugins.registry import Plugin, load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import Protocol, Queries, Session
 from fscil_bench.request import RunRequest
 from fscil_bench.running.runner import Outcome
 from fscil_bench.running.sessions import Assignment, CanonicalShots, SessionMaker
-from fscil_bench.running.workbench import Options, Plan, Workbench
+from fscil_bench.running.workbench import Plan, Workbench
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import Store
 from fscil_bench.training.features import Features

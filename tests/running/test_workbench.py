@@ -12,11 +12,12 @@ import torch
 
 import fscil_bench as fb
 from fscil_bench.errors import UsageError
+from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.request import RunRequest
 from fscil_bench.running.sessions import draw_outliers
-from fscil_bench.running.workbench import Options, Workbench
+from fscil_bench.running.workbench import Workbench
 from fscil_bench.store.runs import Store
 from fscil_bench.store.tensors import load_tensors, save_tensors
 

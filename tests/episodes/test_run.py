@@ -22,13 +22,14 @@ from fscil_bench.episodes.run import episode_accuracy, plan_episodes, run_episod
 from fscil_bench.episodes.store import StoredEpisodes, read_episodes, stored_episodes
 from fscil_bench.errors import DataError, FscilError, StoreError, UsageError
 from fscil_bench.method import MethodContext, Needs
+from fscil_bench.options import Options
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Plugin, load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import Protocol, load_protocol
 from fscil_bench.request import Design, RunRequest
 from fscil_bench.running.sessions import Assignment, SessionMaker
-from fscil_bench.running.workbench import Options, Workbench
+from fscil_bench.running.workbench import Workbench
 from fscil_bench.seeding import Randomness
 from fscil_bench.store.runs import Store
 from fscil_bench.training.features import Features
