@@ -378,7 +378,14 @@ def _is_empty(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node)
 
 
-def _is_bare_text(node: ast.AST) -> bool:
+def _is_nothing(node: Any, in_class: bool) -> bool:
+    """Tell whether a node can be left out; in a class a declaration without value is a field."""
+    if isinstance(node, ast.AnnAssign):
+        return node.value is None and not in_class
+    return isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node)
+
+
+def _is_bare_text(node: Any) -> bool:
     """Tell whether a node is a docstring, of whatever it may be."""
     return isinstance(node, ast.Expr) and _is_text(node.value)
 
@@ -411,14 +418,10 @@ class _Writer:
 
     def write(self, node: ast.AST, in_class: bool = False) -> None:
         """Write a node; `in_class` if it stands in the body of a class."""
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node):
-            return
         if isinstance(node, ast.Name | ast.Attribute) and self._reference(node):
             return
         if isinstance(node, ast.AnnAssign) and not in_class:
-            if node.value is not None:
-                self.write(ast.Assign([node.target], node.value))
-            return
+            node = ast.Assign([node.target], node.value or node.target)
         self._text(f"({type(node).__name__}")
         if isinstance(node, ast.AnnAssign):
             # The one thing that dataclasses and pydantic take from an annotation alone.
@@ -435,6 +438,8 @@ class _Writer:
         if isinstance(node, ast.Raise) and isinstance(value, ast.Call):
             value = ast.Call(value.func, [a for a in value.args if not _is_text(a)], value.keywords)
         for item in value if isinstance(value, list) else [value]:
+            if _is_nothing(item, in_class):
+                continue
             if isinstance(item, ast.AST):
                 self.write(item, in_class)
             else:
