@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fscil_bench.protocol import Session
 
-from ._network_training import BatchNorm, NetworkMethod, Schedule, TrainingParams, shuffled
+from ._shared.network import BatchNorm, NetworkMethod, Schedule, TrainingParams, shuffled
 
 
 class Finetune(NetworkMethod):

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ._logistic import classifier_rows
-from ._prototypes import PrototypeMethod, PrototypeParams
+from ._shared.prototypes import PrototypeMethod, PrototypeParams
+from ._shared.softmax import classifier_rows
 
 if TYPE_CHECKING:
     from fscil_bench.protocol import Session

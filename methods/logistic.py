@@ -11,9 +11,8 @@ from pydantic import Field
 
 from fscil_bench.method import Method, MethodContext
 
-from ._logistic import Fit, classifier_rows, fit_logistic
-from ._space import Space, in_space
-from ._statistics import class_means
+from ._shared.softmax import Fit, classifier_rows, fit_logistic
+from ._shared.statistics import Space, class_means, in_space
 
 if TYPE_CHECKING:
     from fscil_bench.protocol import Queries, Session

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from fscil_bench.representation import Representation, TrainingBatch
 
-from ._cosine_head import cosine_logits, drawn_rows
-from ._prototypes import PrototypeMethod, PrototypeParams
+from ._shared.cosine import cosine_logits, drawn_rows
+from ._shared.prototypes import PrototypeMethod, PrototypeParams
 
 
 class NCM(PrototypeMethod):

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fscil_bench.method import MethodContext
 
-from ._prototypes import PrototypeMethod, PrototypeParams, base_similarities
+from ._shared.prototypes import PrototypeMethod, PrototypeParams, base_similarities
 
 if TYPE_CHECKING:
     from fscil_bench.protocol import Session

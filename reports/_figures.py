@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fscil_bench.metrics import Interval
-from fscil_bench.store.runs import replaced_file, write_text
+from fscil_bench.store.files import replaced_file, write_text
 
 from ._tables import csv_text
 

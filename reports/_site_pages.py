@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fscil_bench.metrics import Interval
-from fscil_bench.store.runs import write_text
+from fscil_bench.store.files import write_text
 
 from ._facts import human_bytes
 from ._tables import cell_text

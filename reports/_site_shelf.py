@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.store.runs import replaced_file
+from fscil_bench.store.files import replaced_file
 
 PICTURE, TEXT = ".png", ".md"
 KINDS = (PICTURE, ".pdf", ".csv", ".tex", TEXT)

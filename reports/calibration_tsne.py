@@ -15,7 +15,8 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.report import Report, ReportInput, ReportOutput
 from fscil_bench.request import Selection, Wanted
 from fscil_bench.running.commands import wanted_commands
-from fscil_bench.store.runs import StoredRun, write_text
+from fscil_bench.store.files import write_text
+from fscil_bench.store.runs import StoredRun
 
 from ._calibration import Calibration, measured, panel_titles
 from ._calibration_text import class_names, csv, latex, markdown

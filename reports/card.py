@@ -8,7 +8,7 @@ from pathlib import Path
 from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.store.runs import write_text
+from fscil_bench.store.files import write_text
 
 from ._accuracy import curve_lines
 from ._card import card_content, card_curves

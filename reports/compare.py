@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fscil_bench.errors import FscilError
 from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.store.runs import write_text
+from fscil_bench.store.files import write_text
 
 from ._comparison import Pair, compared_pairs, on_equal_terms
 from ._comparison_text import Comparison, latex, markdown, pairs_csv

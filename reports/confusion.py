@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.store.runs import write_text
+from fscil_bench.store.files import write_text
 
 from ._confusion_figures import block_figure, block_lines, rate_figure, rate_lines
 from ._confusion_text import Findings, csv_files, latex, markdown

@@ -13,7 +13,7 @@ from pydantic import Field
 from fscil_bench.metrics import Interval
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.store.runs import write_text
+from fscil_bench.store.files import write_text
 
 from ._accuracy import accuracy_curve, curve_lines
 from ._drawn_rows import drawn_rows

@@ -14,7 +14,7 @@ from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Report, ReportInput, ReportOutput
 from fscil_bench.request import Design, RunRequest, Selection, Wanted, seeds_text
 from fscil_bench.running.commands import protocol_word, wanted_commands
-from fscil_bench.store.runs import write_text
+from fscil_bench.store.files import write_text
 
 from ._episode_table import episode_notes, episode_table
 from ._episodes import EpisodeRow, chosen_episodes, episode_rows

@@ -14,7 +14,7 @@ from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Report, ReportInput, ReportOutput
 from fscil_bench.request import Selection, Wanted
-from fscil_bench.store.runs import write_text
+from fscil_bench.store.files import write_text
 
 from ._figures import figure_style, save_figure
 from ._grid import Grid, grid_of

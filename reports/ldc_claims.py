@@ -9,7 +9,7 @@ from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Report, ReportInput, ReportOutput
 from fscil_bench.request import Selection, Wanted
 from fscil_bench.running.commands import wanted_commands
-from fscil_bench.store.runs import write_text
+from fscil_bench.store.files import write_text
 
 from ._ablation import ablation_table
 from ._claims import Claim

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.store.runs import write_text
+from fscil_bench.store.files import write_text
 
 from ._accuracy import accuracy_cells, accuracy_columns, accuracy_curve, curve_lines
 from ._facts import note_lines

@@ -8,7 +8,8 @@ from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.store.runs import StoredRun, write_text
+from fscil_bench.store.files import write_text
+from fscil_bench.store.runs import StoredRun
 
 from ._missing import plain_command
 from ._one_protocol import FIRST_METHOD, FIRST_PROTOCOL

@@ -164,7 +164,7 @@ def scan(
     An error leaves no file, and `> FILE` an empty one.
     """
     from fscil_bench.data.scan import scan as scanned
-    from fscil_bench.store.runs import write_text
+    from fscil_bench.store.files import write_text
 
     if out is not None:
         _check_target(out, force)

@@ -52,6 +52,12 @@ class Source:
     digest: str
     unofficial: str | None = None
 
+    @property
+    def location(self) -> Path:
+        """The `path`, for readers whose data are on disk."""
+        assert self.path is not None, "the reader's own find gives a path"
+        return self.path
+
 
 @dataclass(frozen=True)
 class Item:

@@ -25,7 +25,7 @@ from fscil_bench.request import Design, RunRequest
 from fscil_bench.running.runner import best_columns, named, notes_of
 from fscil_bench.running.sessions import SessionMaker
 from fscil_bench.running.workbench import Plan, Workbench, flags, spread
-from fscil_bench.store.runs import now
+from fscil_bench.store.files import now
 from fscil_bench.training.compute import environment
 
 

@@ -16,7 +16,8 @@ from fscil_bench.errors import StoreError
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.request import Design
 from fscil_bench.spec import RunSpec, digest_of
-from fscil_bench.store.runs import Store, read_record, replaced_folder, work_folders, write_text
+from fscil_bench.store.files import read_record, replaced_folder, work_folders, write_text
+from fscil_bench.store.runs import Store
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,6 +28,7 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "cli": "what is typed and shown",
     "data.cache": "what it decodes is told by its fingerprint, which is in the key",
     "errors": "what errors say",
+    "options": "where things lie; what decides a result is in the specification",
     "plugins": "how plug-ins are found",
     "progress": "what is shown meanwhile",
     "store": "keeps results and gives them back as they were",

@@ -18,7 +18,8 @@ from fscil_bench.plugins.registry import Registry
 from fscil_bench.request import RunRequest
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.spec import RunSpec, digest_of
-from fscil_bench.store.runs import Store, StoredRun, now, write_text
+from fscil_bench.store.files import now, write_text
+from fscil_bench.store.runs import Store, StoredRun
 
 Criterion = Literal["last", "average", "harmonic"]
 CRITERIA: dict[Criterion, Callable[[StoredRun], float]] = {

@@ -47,7 +47,8 @@ from fscil_bench.running.sessions import (
 )
 from fscil_bench.seeding import Randomness
 from fscil_bench.spec import RepresentationSpec, RunSpec, Views, digest_of
-from fscil_bench.store.runs import RunRecord, Store, StoredRun, now
+from fscil_bench.store.files import now
+from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
 from fscil_bench.training.augment import augment, central, normalise, resized_crops
 from fscil_bench.training.compute import (

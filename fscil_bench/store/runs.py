@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import json
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from platformdirs import user_cache_path
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from fscil_bench.errors import StoreError
 from fscil_bench.metrics import (
@@ -31,7 +27,15 @@ from fscil_bench.metrics import (
     session_metrics,
 )
 from fscil_bench.options import Options
-from fscil_bench.spec import RunSpec, digest_of
+from fscil_bench.spec import RunSpec
+from fscil_bench.store.files import (
+    read_record,
+    remedy,
+    replaced_file,
+    replaced_folder,
+    work_folders,
+    write_text,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -323,15 +327,6 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def work_folders(root: Path) -> list[Path]:
-    """Return the folders PROTOCOL/METHOD/KEY below `root`, each of finished work.
-
-    One without its record is among them: as folders appear whole, something has damaged it.
-    """
-    found = root.glob("*/*/[!.]*")
-    return sorted(path for path in found if path.is_dir() or path.is_symlink())
-
-
 def run_row(run: StoredRun) -> dict[str, Any]:
     """Return a run as one flat row: accuracies are fractions, lists hold one value a session.
 
@@ -386,81 +381,13 @@ def read_run(folder: Path) -> StoredRun:
     protocol = record.spec.protocol
     seen = [protocol.classes_seen(t) for t in range(protocol.sessions + 1)]
     if [session.classes_seen for session in record.sessions] != seen:
-        raise StoreError(f"{path}: damaged, its sessions are not the protocol's; {_remedy(folder)}")
+        raise StoreError(f"{path}: damaged, its sessions are not the protocol's; {remedy(folder)}")
     if len(record.class_names) != protocol.classes_used:
         raise StoreError(
             f"{path}: damaged, it names {len(record.class_names)} classes, the protocol has "
-            f"{protocol.classes_used}; {_remedy(folder)}"
+            f"{protocol.classes_used}; {remedy(folder)}"
         )
     return StoredRun(record, folder)
-
-
-class Keyed(Protocol):
-    """What is recorded of finished work: its specification, with the key that this has."""
-
-    @property
-    def key(self) -> str:
-        """The key as recorded."""
-
-    @property
-    def spec(self) -> Any:
-        """The specification, whose own `key` it must be."""
-
-
-Record = TypeVar("Record", bound=Keyed)
-
-
-def read_record(path: Path, model: type[Record], version: int) -> Record:
-    """Read the JSON record in a folder that is named by its key.
-
-    Raises:
-        StoreError: it is damaged, of another schema, or not the one that its folder names.
-    """
-    remedy = _remedy(path.parent)
-    try:
-        content = path.read_bytes()
-        data = json.loads(content)
-    except FileNotFoundError as error:
-        raise StoreError(f"{path}: is missing, its folder is damaged; {remedy}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: damaged, not readable as JSON ({error}); {remedy}") from error
-    if not isinstance(data, dict):
-        raise StoreError(f"{path}: damaged, it holds no record; {remedy}")
-    found = data.get("schema_version")
-    if found != version:
-        newer = "update fscil-bench, or " if isinstance(found, int) and found > version else ""
-        raise StoreError(
-            f"{path}: has schema version {found!r}, this version of fscil-bench reads "
-            f"{version}; {newer}{remedy}"
-        )
-    try:
-        record: Record = _adapter(model).validate_json(content)
-    except ValidationError as error:
-        raise StoreError(f"{path}: {_problem(error)}; {remedy}") from error
-    # The text's own comes first: `record.spec` has fields that an older version did not know.
-    known = record.key == digest_of(data["spec"]) or record.key == record.spec.key
-    if path.parent.name != record.key or not known:
-        raise StoreError(
-            f"{path}: damaged, its specification does not belong to its folder's key; {remedy}"
-        )
-    return record
-
-
-@cache
-def _adapter(model: type[Record]) -> TypeAdapter[Record]:
-    return TypeAdapter(model)
-
-
-def _problem(error: ValidationError) -> str:
-    """Say what is wrong with a record."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return (
-            f"has {where}, which this version of fscil-bench does not know: another version "
-            "wrote it; update fscil-bench, or leave it be, or"
-        )
-    return f"damaged{' at ' * bool(where)}{where}: {first['msg']}"
 
 
 def _check_arrays(record: RunRecord, predictions: np.ndarray, targets: np.ndarray) -> None:
@@ -482,108 +409,3 @@ def _check_arrays(record: RunRecord, predictions: np.ndarray, targets: np.ndarra
         raise ValueError("predictions have classes that were not seen yet")
     if ((predictions >= 0) != (targets < seen[:, None])).any():
         raise ValueError("predictions lack test images of classes seen")
-
-
-def _remedy(folder: Path) -> str:
-    return f"remove the folder {folder} and run it again"
-
-
-def now() -> str:
-    """Return the time in UTC, ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old or the new one, never a part.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    with replaced_file(path) as new:
-        new.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def replaced_file(path: Path) -> Iterator[Path]:
-    """Give a temporary file beside `path` that takes its place when the block ends well.
-
-    Raises:
-        StoreError: the place cannot be written to.
-    """
-    with _explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-    new = Path(name)
-    try:
-        with _explained(path):
-            yield new
-            new.chmod(0o644)
-            new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-@contextmanager
-def replaced_folder(path: Path, mark: str | None = None) -> Iterator[Path]:
-    """Give a temporary folder beside `path` that takes its place when the block ends well.
-
-    If another process puts its own there in the same moment, that one stays. With `mark`, the
-    file that makes such a folder whole, a whole one that is there by then stays too: what is made
-    from one key is the same, and another process may be about to open it.
-
-    Raises:
-        StoreError: the place cannot be written to.
-    """
-    with _explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
-    try:
-        with _explained(path):
-            yield new
-            new.chmod(0o755)
-            _exchange(path, new, old / path.name, mark)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _exchange(path: Path, new: Path, old: Path, mark: str | None) -> None:
-    """Put `new` in the place of `path`, which is moved to `old`, or back if that fails.
-
-    A `path` that has the mark is never moved, not even for a moment.
-    """
-    if mark is not None:
-        with suppress(OSError):  # something is there, or the exchange below explains it
-            new.replace(path)
-            return
-        if (path / mark).exists():
-            return
-    with suppress(FileNotFoundError):
-        path.replace(old)
-    try:
-        new.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            return  # another process was quicker
-        if old.exists():
-            old.replace(path)
-        raise
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        place = Path(os.fsdecode(error.filename)).absolute() if error.filename else path
-        whole = path.absolute()
-        if whole.parent not in (place, *place.parents) and place not in whole.parents:
-            raise StoreError(f"{place}: cannot be read ({error.strerror or error})") from error
-        # The name of a temporary file beside `path` would tell a user nothing.
-        shown = path if place.parent == whole.parent else place
-        raise StoreError(
-            f"{shown}: cannot be written ({error.strerror or error}); choose "
-            f"another folder with --results, --cache or --out, or make room"
-        ) from error

@@ -17,7 +17,8 @@ from fscil_bench.progress import Progress
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
 from fscil_bench.spec import Views
-from fscil_bench.store.runs import Store, replaced_folder, write_text
+from fscil_bench.store.files import replaced_folder, write_text
+from fscil_bench.store.runs import Store
 from fscil_bench.store.tensors import stored_digest
 from fscil_bench.training.loop import as_it_is, extract_features
 

@@ -91,7 +91,7 @@ def test_all_is_checked_before_anything_is_made(tmp_path: Path) -> None:
     assert "an episode: shot = 'x'" in design.output
     nothing = call(tmp_path, "episodes", "--method", ",", *SMALL)
     assert nothing.exit_code == 2
-    assert "nothing to do: name a method" in nothing.output
+    assert "--method names no method" in nothing.output
     assert not (tmp_path / "results").exists()
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fscil_bench.methods._distillation import distillation
+from fscil_bench.methods.icarl import distillation
 
 
 def test_gradient_and_value_are_zero_where_student_is_teacher() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from fscil_bench.methods._exemplars import Exemplars, choose, exemplar_means, herd
+from fscil_bench.methods.icarl import Exemplars, choose, exemplar_means, herd
 
 
 def column(*values: float) -> torch.Tensor:

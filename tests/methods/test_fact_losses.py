@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fscil_bench.methods._fact_losses import (
+from fscil_bench.methods.fact import (
     draw_links,
     mixing_pairs,
     second_choice_loss,

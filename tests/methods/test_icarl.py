@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from fscil_bench.errors import UsageError
 from fscil_bench.methods.finetune import Finetune
-from fscil_bench.methods.icarl import Icarl
-from fscil_bench.methods.icarl_softmax import IcarlSoftmax
+from fscil_bench.methods.icarl import Icarl, IcarlSoftmax
 from fscil_bench.protocol import Session
 from fscil_bench.testing import BASE, BASE_SHOTS, SESSIONS, SIZE, WAY, ToyTask, check_method
 

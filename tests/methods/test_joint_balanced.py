@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fscil_bench.methods.joint_balanced import JointBalanced, balanced, log_prior
-from fscil_bench.methods.joint_naive import JointNaive
+from fscil_bench.methods.joint import JointBalanced, JointNaive, balanced, log_prior
 from fscil_bench.testing import BASE, BASE_SHOTS, SESSIONS, ToyTask, check_method
 
 

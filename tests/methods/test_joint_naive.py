@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from fscil_bench.methods.joint_naive import JointNaive
+from fscil_bench.methods.joint import JointNaive
 from fscil_bench.testing import BASE, BASE_SHOTS, SCALE, SESSIONS, SIZE, WAY, ToyTask
 
 

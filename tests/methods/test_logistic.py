@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from fscil_bench.errors import DataError
-from fscil_bench.methods import _softmax_losses
-from fscil_bench.methods._logistic import Fit, fit_cosine, fit_logistic
+from fscil_bench.methods._shared import softmax_losses as _softmax_losses
+from fscil_bench.methods._shared.softmax import Fit, fit_cosine, fit_logistic
 from fscil_bench.methods.logistic import Logistic
 from fscil_bench.params import parse_params
 from fscil_bench.protocol import Queries, Session
@@ -261,7 +261,7 @@ def test_features_that_cannot_be_used_are_refused() -> None:
 
 
 def test_a_fit_that_stops_early_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fscil_bench.methods import logistic
+    from fscil_bench.methods import logistic as logistic
 
     assert _learnt().notes() == {"fits_not_converged": 0}
 

@@ -10,9 +10,15 @@ import torch
 from scipy.spatial.distance import cdist
 from torch.nn import functional as F
 
-from fscil_bench.methods import _whitening
-from fscil_bench.methods._whitening import correlation, shrunk, squared_distances, whitening
-from fscil_bench.methods.mahalanobis import Mahalanobis, MahalanobisParams
+from fscil_bench.methods import mahalanobis as _whitening
+from fscil_bench.methods.mahalanobis import (
+    Mahalanobis,
+    MahalanobisParams,
+    correlation,
+    shrunk,
+    squared_distances,
+    whitening,
+)
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.params import parse_params
 from fscil_bench.protocol import Session

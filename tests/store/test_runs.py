@@ -13,15 +13,8 @@ import fscil_bench.store.runs
 from fscil_bench.errors import StoreError
 from fscil_bench.protocol import Protocol
 from fscil_bench.spec import digest_of
-from fscil_bench.store.runs import (
-    SCHEMA_VERSION,
-    Store,
-    StoredRun,
-    read_run,
-    replaced_file,
-    replaced_folder,
-    write_text,
-)
+from fscil_bench.store.files import replaced_file, replaced_folder, write_text
+from fscil_bench.store.runs import SCHEMA_VERSION, Store, StoredRun, read_run
 
 
 @pytest.fixture

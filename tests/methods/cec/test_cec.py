@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fscil_bench.errors import DataError
+from fscil_bench.methods.cec.cec import Cec
+from fscil_bench.methods.ncm import NCM
+from fscil_bench.protocol import Queries
+from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask
+
+QUICK = {"epochs": 2, "episodes": 2}
+
+
+def task(shot: int = 3) -> ToyTask:
+    return ToyTask(shot, needs=Cec.needs)
+
+
+def cec(**params: Any) -> Cec:
+    return Cec(Cec.Params(**{**QUICK, **params}), task().context(Cec))
+
+
+def learnt(method: Any, shot: int = 3) -> list[torch.Tensor]:
+    made = task(shot)
+    method.learn_base(made.session(0))
+    scores = [method.scores(made.queries())]
+    for number in range(1, SESSIONS + 1):
+        method.learn_session(made.session(number))
+        scores.append(method.scores(made.queries()))
+    return scores
+
+
+@pytest.mark.parametrize("shot", [1, 3])
+def test_a_zero_output_map_without_layer_norm_equals_ncm(shot: int) -> None:
+    method = cec(layer_norm=False, temperature=1.0)
+    torch.nn.init.zeros_(method.attention.output)
+    torch.nn.init.zeros_(method.attention.bias)
+    ncm = NCM(NCM.Params(), task().context(NCM))
+    for found, expected in zip(learnt(method, shot), learnt(ncm, shot), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_query_is_scored_as_if_it_were_alone() -> None:
+    method = cec()
+    learnt(method)
+    queries = task().queries().features
+    whole = method.scores(Queries({"plain": queries}))
+    alone = [method.scores(Queries({"plain": query[None]})) for query in queries[:5]]
+    torch.testing.assert_close(torch.cat(alone), whole[:5])
+
+
+def test_new_classes_change_the_scores_of_old_ones() -> None:
+    scores = learnt(cec())
+    assert not torch.allclose(scores[-1][:, :BASE], scores[0])
+
+
+def test_pretraining_reads_all_four_views_and_changes_nothing_of_the_method() -> None:
+    method, base = cec(), task().session(0)
+    before = {k: v.clone() for k, v in method.attention.state_dict().items()}
+    first = method.pretrain(base, lambda _: None)
+    for name, value in method.attention.state_dict().items():
+        assert torch.equal(before[name], value)
+    for view in ("plain", "rot90", "rot180", "rot270"):
+        other = replace(base, views={**base.views, view: base.views[view].flip(1)})
+        assert not torch.equal(
+            method.pretrain(other, lambda _: None)["graph.value"], first["graph.value"]
+        ), view
+
+
+def test_loading_what_was_pretrained_is_what_the_queries_are_scored_by() -> None:
+    method = cec()
+    untrained = learnt(method)[-1]
+    method.load_pretrained(cec(lr=0.1).pretrain(task().session(0), lambda _: None))
+    assert not torch.allclose(learnt(method)[-1], untrained)
+
+
+def test_an_episode_is_a_graph_of_its_own_classes_alone() -> None:
+    method, made = cec(), task()
+    shots, queries = made.episode(0)
+    method.learn_base(made.session(0))
+    found = method.episode_scores(shots, queries)
+    method.learn_base(made.session(1))
+    assert torch.equal(method.episode_scores(shots, queries), found)
+    assert found.shape == (len(queries), shots.way)
+
+
+def test_it_stores_prototypes_and_graph() -> None:
+    method = cec()
+    learnt(method)
+    assert method.state_bytes() == 4 * ((BASE + WAY * SESSIONS) * DIM + 4 * DIM**2 + 3 * DIM)
+
+
+def test_a_feature_that_is_not_a_number_is_refused() -> None:
+    base = task().session(0)
+    base.views["rot180"][25, 0] = torch.nan
+    with pytest.raises(DataError, match="row 25"):
+        cec().pretrain(base, lambda _: None)
