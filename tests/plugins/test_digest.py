@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fscil_bench.episodes.run import EPISODES
+from fscil_bench.errors import UsageError
 from fscil_bench.plugins.digest import (
     ENGINE,
     FOLDERS,
@@ -136,6 +137,12 @@ HERE = "pack/family/model.py"
             "from . import tools\n",
             "if 0:\n    from .elsewhere import nothing\nfrom . import tools\n",
         ),
+        (
+            HERE,
+            "        from .late import later\n\n        return math.sqrt",
+            "        from math import sqrt\n        from .late import later\n\n        return sqrt",
+        ),
+        (HERE, "import math\n", "import math\nimport math\nimport math.nothing\n"),
         (HERE, 'f"no {x}"', '"no number"'),
         (HERE, "class Other:\n    scale = 16", "class Other:\n    scale = 8"),
         (
@@ -155,6 +162,8 @@ HERE = "pack/family/model.py"
         "annotation of a field",
         "order of imports",
         "an import that nothing uses",
+        "a library's function by its bare name",
+        "an import repeated",
         "text of an error",
         "another class of the file",
         "another function of a helper",
@@ -274,6 +283,17 @@ def test_both_branches_of_a_conditional_import_count(tmp_path: Path, branch: str
     assert digest(tmp_path / "2", changed, "model.py") != before
 
 
+def test_an_import_in_one_method_hides_nothing_from_another(tmp_path: Path) -> None:
+    files = {
+        "model.py": "from .a import f\n\nclass Model:\n    def g(self):\n"
+        "        from .b import f\n        return f(1)\n    def h(self):\n        return f(1)\n",
+        "a.py": "def f(x): return x\n",
+        "b.py": "def f(x): return x\n",
+    }
+    changed = edited(files, "a.py", "return x", "return -x")
+    assert digest(tmp_path / "1", files, "model.py") != digest(tmp_path / "2", changed, "model.py")
+
+
 def test_a_module_that_is_handed_on_counts_as_a_whole(tmp_path: Path) -> None:
     files = {
         "model.py": "from . import a\n\nclass Model:\n    x = getattr(a, 'g')\n",
@@ -305,7 +325,7 @@ def test_a_package_is_followed_by_its_full_name(tmp_path: Path) -> None:
 
 
 def test_what_a_file_does_not_define_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model\.py: defines no 'Missing'"):
+    with pytest.raises(UsageError, match=r"model\.py: defines no 'Missing'"):
         source_digest(written(tmp_path, FILES) / HERE, "Missing")
 
 
