@@ -85,7 +85,7 @@ def test_gradient_is_that_of_the_weighted_cross_entropy() -> None:
     rows = torch.randn(4, 6, **draw).requires_grad_()
     features = F.normalize(torch.randn(9, 6, **draw), dim=1)
     labels, weights = torch.randint(4, (9,), generator=_generator()), torch.rand(9, **draw)
-    logits = cosine_logits(features, rows, 5.0)
+    logits = 5 * features @ F.normalize(rows, dim=1).T
     expected = (weights * F.cross_entropy(logits, labels, reduction="none")).sum()
     (gradient,) = torch.autograd.grad(expected, rows)
     loss, ours = classifier.cross_entropy(rows.detach(), features, labels, weights, 5.0)
