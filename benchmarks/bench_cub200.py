@@ -33,13 +33,19 @@ import numpy as np
 import torch
 
 from fscil_bench.data.reader import Dataset
+from fscil_bench.options import Options
 from fscil_bench.params import params_dict
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
-from fscil_bench.running.workbench import Options, Workbench
+from fscil_bench.running.workbench import Workbench
 from fscil_bench.spec import RepresentationSpec
 from fscil_bench.store.runs import Store
-from fscil_bench.training.compute import environment, peak_memory, resolve_device, resolve_precision
+from fscil_bench.training.compute import (
+    environment,
+    faster_precision,
+    peak_memory,
+    resolve_device,
+)
 from fscil_bench.training.loop import BaseTraining, LabelledImages
 
 PLAIN = ("resized_crop", "flip")
@@ -66,7 +72,7 @@ def peak() -> int:
 
 def loaded(folder: Path) -> Dataset:
     """Return the data set, through all that a run goes through."""
-    options = Options(data_roots=(folder,), unofficial_data=True)
+    options = Options(data_root=folder, unofficial_data=True)
     store = Store(folder / "results", folder / "cache")
     registry = load_registry()
     protocol, place = registry.protocol("cub200")
@@ -110,7 +116,9 @@ def training(data: Dataset, augment: tuple[str, ...], options: argparse.Namespac
         pretraining="none",
         images=protocol.images,
         recipe=protocol.override(**changes).recipe,
-        precision=resolve_precision("auto", device),
+        precision=faster_precision(
+            protocol.backbone, 224, device, Path(tempfile.mkdtemp()).joinpath
+        ),
         code="",
         engine="",
     )

@@ -27,7 +27,8 @@ from fscil_bench.params import params_dict
 from fscil_bench.plugins.registry import Registry, load_registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.spec import RepresentationSpec, RunSpec
-from fscil_bench.store.runs import RunRecord, SessionRecord, Store, now
+from fscil_bench.store.files import now
+from fscil_bench.store.runs import RunRecord, SessionRecord, Store
 
 PROTOCOLS = ("cifar100", "cub200", "mini_imagenet", "tiny_imagenet100")
 METHODS = ("finetune", "free_lunch", "ldc", "logistic", "ncm")

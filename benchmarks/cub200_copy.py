@@ -14,7 +14,7 @@ from PIL import Image
 from fscil_bench.data.reader import Item, Pixels, ReadRequest
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import ImageSpec
-from fscil_bench.store.runs import replaced_file, replaced_folder
+from fscil_bench.store.files import replaced_file, replaced_folder
 
 Form = Literal["archive", "folder"]
 

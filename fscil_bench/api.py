@@ -7,11 +7,13 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.episodes.run import plan_episodes, run_episodes
 from fscil_bench.episodes.store import StoredEpisodes, episodes_frame, stored_episodes
 from fscil_bench.errors import FscilError, StoreError, UsageError
+from fscil_bench.options import Options
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry, expand_methods, load_registry
 from fscil_bench.progress import Progress, Silent, for_terminal
@@ -19,178 +21,239 @@ from fscil_bench.report import ReportOutput
 from fscil_bench.reporting.document import files_folder, write_document
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.frame import Results, run_frame
-from fscil_bench.request import Design, RunRequest, Selection
-from fscil_bench.running.missing import make_missing, wanted_by
-from fscil_bench.running.workbench import Options, Workbench
-from fscil_bench.store.runs import Store, StoredRun, data_roots
-from fscil_bench.training.compute import PrecisionChoice
+from fscil_bench.request import Design, RunRequest, Selection, parse_seeds, words
+from fscil_bench.running.missing import make_missing
+from fscil_bench.running.series import Series, assigned, make_all
+from fscil_bench.running.tuning import (
+    Choice,
+    Criterion,
+    Tuning,
+    checked_grid,
+    default_grid,
+    tuned_choice,
+    with_choices,
+)
+from fscil_bench.running.workbench import Workbench
+from fscil_bench.store.runs import Store, StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Names = str | Sequence[str]
+"""One name, several with commas between, or a list of names."""
+Seeds = int | str | Iterable[int]
+"""A seed, several as `0-9` or `0,2,5-7`, or integers."""
 
+
+@overload
+def run(method: str, protocol: str, *, seed: int = 0, **asked: Any) -> StoredRun: ...
+@overload
+def run(method: Names, protocol: Names, *, seed: Seeds = 0, **asked: Any) -> list[StoredRun]: ...
 def run(
-    method: str,
-    protocol: str,
+    method: Names,
+    protocol: Names,
     *,
-    seed: int = 0,
-    representation: str = "cosine",
+    seed: Seeds = 0,
+    representation: Names = REPRESENTATION,
+    representation_seed: Seeds = 0,
     params: Mapping[str, Any] | None = None,
     representation_params: Mapping[str, Any] | None = None,
-    representation_seed: int = 0,
     split: str | None = None,
     index_list: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
     views: str = "plain",
-    data_root: Path | str | None = None,
-    results: Path | str | None = None,
-    cache: Path | str | None = None,
-    device: str = "auto",
-    precision: PrecisionChoice = "auto",
-    weights: Path | str | None = None,
-    unofficial_data: bool = False,
-    skip_broken: bool = False,
-    plugins: Sequence[Path | str] = (),
+    tuned: bool = False,
     force: bool = False,
     artifacts: bool = False,
     progress: bool | Progress = False,
-) -> StoredRun:
-    """Run one method on one protocol, or return the stored run if there is one already.
+    options: Options = Options(),
+    **changes: Any,
+) -> StoredRun | list[StoredRun]:
+    """Run methods on protocols, or return the stored runs if there are some already.
+
+    Names and seeds may be one or many, as on the command line; one of each returns its run, many
+    return a list.
 
     Args:
-        method: name of a registered method.
-        protocol: name of a registered protocol, or the path of a TOML file.
+        method: registered methods, or words for groups of them.
+        protocol: registered protocols, or paths of TOML files.
         seed: which shots are drawn (split `seeded`), and the method's own noise.
-        representation: name of a registered representation.
-        params: the method's parameters, where they differ from its defaults.
-        representation_params: the representation's, likewise.
+        representation: registered representations.
         representation_seed: initialisation and order of base training.
-        split: `canonical` or `seeded`; the protocol's default if not given.
+        params: the method's parameters, where they differ from its defaults; of one of several
+            methods as `METHOD.name`.
+        representation_params: the representation's, likewise.
+        split: `canonical`, `seeded` or `outlier:Q`; the protocol's default if not given.
         index_list: a folder of lists of shots in the published format, instead of a split.
         overrides: fields of the protocol or its recipe that are changed: `epochs`, `way`, `shot`,
             `base_classes`, `class_order` ...
         views: how frozen features are read: `plain`, or `flip`, averaged over image and mirror
             image.
-        data_root: folder (or archive) in which data sets are looked for.
-        results: folder of results; default $FSCIL_BENCH_RESULTS or ./results.
-        cache: folder of caches; default $FSCIL_BENCH_CACHE or the system's.
-        device: `auto`, `cpu`, `cuda`, `cuda:1` ...
-        precision: of base training; `auto` is bf16 where the hardware computes it.
-        weights: a file of pre-trained weights, or `none`; by default what the protocol wants.
-        unofficial_data: use a copy of the data that is not the published one; the run is marked.
-        skip_broken: leave out images that cannot be decoded; the run says how many.
-        plugins: Python files that bring further plug-ins.
+        tuned: take the parameters that `tune` chose.
         force: run again even if the run is stored.
         artifacts: store the method's named arrays too.
         progress: True shows progress on stderr.
+        options: where things lie and how to compute.
+        changes: fields of `Options` by name: `results`, `data_root`, `device` ...
 
     Raises:
         FscilError: anything that is wrong with the request, the data or the store.
     """
-    options = Options(
-        data_roots=data_roots(_path(data_root)),
-        device=device,
-        precision=precision,
-        weights=None if weights is None else str(weights),
-        unofficial_data=unofficial_data,
-        skip_broken=skip_broken,
+    bench = Workbench.open(options.changed(**changes), _shown(progress))
+    shared = {
+        "representation_params": representation_params or {},
+        "split": split,
+        "index_list": None if index_list is None else Path(index_list),
+        "overrides": overrides or {},
+        "views": views,
+    }
+    series = Series(
+        methods=words(method),
+        protocols=words(protocol),
+        representations=words(representation),
+        seeds=parse_seeds(seed),
+        representation_seeds=parse_seeds(representation_seed),
+        shared=shared,
     )
-    bench = _workbench(results, cache, plugins, progress, options)
-    request = RunRequest(
-        method=method,
-        protocol=protocol,
-        representation=representation,
-        params=params or {},
-        representation_params=representation_params or {},
-        seed=seed,
-        representation_seed=representation_seed,
-        split=split,
-        index_list=_path(index_list),
-        overrides=overrides or {},
-        views=views,
+    requests = _requests(bench, series, params or {}, tuned)
+    plans = [bench.plan(request) for request in requests]
+    made = make_all(
+        plans,
+        lambda plan: bench.run(plan, force, artifacts),
+        lambda plan: plan.title,
+        bench.progress,
+        lambda title, made: _told(bench.progress, title, made),
     )
-    return bench.run(bench.plan(request), force, artifacts)
+    asked = (method, protocol, representation, seed, representation_seed)
+    return made[0] if _single(made, *asked) else made
 
 
+@overload
+def episodes(method: str, protocol: str, *, seed: int = 0, **asked: Any) -> StoredEpisodes: ...
+@overload
 def episodes(
-    method: str,
-    protocol: str,
+    method: Names, protocol: Names, *, seed: Seeds = 0, **asked: Any
+) -> list[StoredEpisodes]: ...
+def episodes(
+    method: Names,
+    protocol: Names,
     *,
     way: int = 5,
     shot: int = 5,
     queries: int = 15,
     episodes: int = 600,
-    seed: int = 0,
-    representation: str = "cosine",
+    seed: Seeds = 0,
+    representation: Names = REPRESENTATION,
+    representation_seed: Seeds = 0,
     params: Mapping[str, Any] | None = None,
     representation_params: Mapping[str, Any] | None = None,
-    representation_seed: int = 0,
     overrides: Mapping[str, Any] | None = None,
     views: str = "plain",
-    data_root: Path | str | None = None,
-    results: Path | str | None = None,
-    cache: Path | str | None = None,
-    device: str = "auto",
-    precision: PrecisionChoice = "auto",
-    weights: Path | str | None = None,
-    unofficial_data: bool = False,
-    plugins: Sequence[Path | str] = (),
+    tuned: bool = False,
     force: bool = False,
     progress: bool | Progress = False,
-) -> StoredEpisodes:
+    options: Options = Options(),
+    **changes: Any,
+) -> StoredEpisodes | list[StoredEpisodes]:
     """Measure ordinary few-shot classification, or return what is stored of it already.
 
     Args:
-        method: name of a registered method that learns episodes.
-        protocol: name of a registered protocol, or the path of a TOML file; its new classes are
-            drawn from.
+        method: registered methods that learn episodes; one or many, as in `run`.
+        protocol: registered protocols, or paths of TOML files; their new classes are drawn from.
         way: classes of an episode.
         shot: labelled images of each class, from the training half of the data.
         queries: images of each class to be classified, from the test half.
         episodes: how many are drawn.
         seed: decides the draws, which are the same for every method, and the method's own noise.
-        representation: name of a registered representation.
+        representation: registered representations.
+        representation_seed: initialisation and order of base training.
         params: the method's parameters, where they differ from its defaults.
         representation_params: the representation's, likewise.
-        representation_seed: initialisation and order of base training.
         overrides: fields of the protocol or its recipe that are changed.
         views: how frozen features are read: `plain` or `flip`.
-        data_root: folder (or archive) in which data sets are looked for.
-        results: folder of results; default $FSCIL_BENCH_RESULTS or ./results.
-        cache: folder of caches; default $FSCIL_BENCH_CACHE or the system's.
-        device: `auto`, `cpu`, `cuda`, `cuda:1` ...
-        precision: of base training; `auto` is bf16 where the hardware computes it.
-        weights: a file of pre-trained weights, or `none`; by default what the protocol wants.
-        unofficial_data: use a copy of the data that is not the published one.
-        plugins: Python files that bring further plug-ins.
+        tuned: take the parameters that `tune` chose.
         force: make them again even if they are stored.
         progress: True shows progress on stderr.
+        options: where things lie and how to compute.
+        changes: fields of `Options` by name.
 
     Raises:
         FscilError: anything that is wrong with the request, the data or the store.
     """
-    options = Options(
-        data_roots=data_roots(_path(data_root)),
-        device=device,
-        precision=precision,
-        weights=None if weights is None else str(weights),
-        unofficial_data=unofficial_data,
+    bench = Workbench.open(options.changed(**changes), _shown(progress))
+    shared = {
+        "representation_params": representation_params or {},
+        "overrides": overrides or {},
+        "views": views,
+    }
+    series = Series(
+        methods=words(method),
+        protocols=words(protocol),
+        representations=words(representation),
+        seeds=parse_seeds(seed),
+        representation_seeds=parse_seeds(representation_seed),
+        shared=shared,
     )
-    bench = _workbench(results, cache, plugins, progress, options)
+    requests = _requests(bench, series, params or {}, tuned)
+    sizes = {"way": way, "shot": shot, "queries": queries, "episodes": episodes}
+    design = parse_params("an episode", Design, sizes)
+    plans = [plan_episodes(bench, request, design) for request in requests]
+    made = make_all(
+        plans,
+        lambda plan: run_episodes(bench, plan, force),
+        lambda plan: plan.title,
+        bench.progress,
+        lambda title, made: _told(bench.progress, title, made),
+        "sets of episodes",
+    )
+    asked = (method, protocol, representation, seed, representation_seed)
+    return made[0] if _single(made, *asked) else made
+
+
+def tune(
+    method: str,
+    protocol: str,
+    *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    seeds: Seeds = "0-4",
+    criterion: Criterion = "last",
+    representation: str = REPRESENTATION,
+    params: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    progress: bool | Progress = False,
+    options: Options = Options(),
+    **changes: Any,
+) -> Choice:
+    """Choose a method's parameters on the pseudo-incremental split, and store the choice.
+
+    Args:
+        method: a registered method.
+        protocol: a registered protocol, or the path of a TOML file.
+        grid: values to try by parameter; every combination is tried. By default what the method
+            proposes.
+        seeds: seeds of shots over which each setting is averaged.
+        criterion: `last`, `average` or `harmonic` accuracy.
+        representation: a registered representation.
+        params: parameters that stay.
+        overrides: fields of the protocol or its recipe that are changed.
+        progress: True shows progress on stderr.
+        options: where things lie and how to compute.
+        changes: fields of `Options` by name.
+
+    Raises:
+        FscilError: anything that is wrong with the request, the data or the store.
+    """
+    bench = Workbench.open(options.changed(**changes), _shown(progress))
     request = RunRequest(
         method=method,
         protocol=protocol,
         representation=representation,
         params=params or {},
-        representation_params=representation_params or {},
-        seed=seed,
-        representation_seed=representation_seed,
         overrides=overrides or {},
-        views=views,
     )
-    design = {"way": way, "shot": shot, "queries": queries, "episodes": episodes}
-    planned = plan_episodes(bench, request, parse_params("an episode", Design, design))
-    return run_episodes(bench, planned, force)
+    tried = checked_grid(bench.registry, request, grid or default_grid(bench.registry, method))
+    choice, _ = tuned_choice(bench, Tuning(request, tried, parse_seeds(seeds), criterion))
+    return choice
 
 
 def load_runs(
@@ -202,7 +265,7 @@ def load_runs(
     with every measure in its unit (`fscil_bench.reporting.measures`). Only runs of one `row` and
     `version` may be averaged. Damaged runs are left out with a warning.
     """
-    runs, errors = Store(_path(results)).runs()
+    runs, errors = Store.of(Options(results=results)).runs()
     found = Results(Registry(), runs=tuple(runs))
     for problem in (*map(str, errors), *found.damaged.values()):
         warnings.warn(problem, stacklevel=2)
@@ -214,30 +277,24 @@ def load_episodes(results: Path | str | None = None) -> pd.DataFrame:
 
     Damaged ones are left out with a warning.
     """
-    return episodes_frame(Store(_path(results)))
+    return episodes_frame(Store.of(Options(results=results)))
 
 
 def make_report(
     name: str,
     protocol: str | None = None,
     *,
-    methods: Sequence[str] = (),
-    representations: Sequence[str] = (),
-    seeds: Sequence[int] = (),
+    methods: Names = (),
+    representations: Names = (),
+    seeds: Seeds = (),
     split: str | None = None,
     params: Mapping[str, Any] | None = None,
-    results: Path | str | None = None,
     folder: Path | str | None = None,
-    plugins: Sequence[Path | str] = (),
     run_missing: bool = False,
     strict: bool = False,
-    data_root: Path | str | None = None,
-    cache: Path | str | None = None,
-    device: str = "auto",
-    precision: PrecisionChoice = "auto",
-    weights: Path | str | None = None,
-    unofficial_data: bool = False,
     progress: bool | Progress = False,
+    options: Options = Options(),
+    **changes: Any,
 ) -> ReportOutput:
     """Draw a report from stored runs; its files go to `folder` or below the results.
 
@@ -249,45 +306,39 @@ def make_report(
         seeds: seeds that should be there.
         split: runs of this split alone.
         params: the report's parameters, where they differ from its defaults.
-        results: folder of results; default $FSCIL_BENCH_RESULTS or ./results.
         folder: where the report's files go.
-        plugins: Python files that bring further plug-ins.
         run_missing: make the runs that the report needs and that are not stored, as `run` would
-            with the arguments that follow; the output names those that failed.
+            with the same options; the output names those that failed.
         strict: fail, once the files are written, if anything stored cannot be read.
-        data_root: folder (or archive) in which data sets are looked for.
-        cache: folder of caches; default $FSCIL_BENCH_CACHE or the system's.
-        device: `auto`, `cpu`, `cuda`, `cuda:1` ...
-        precision: of base training; `auto` is bf16 where the hardware computes it.
-        weights: a file of pre-trained weights, or `none`; by default what the protocol wants.
-        unofficial_data: use a copy of the data that is not the published one.
         progress: True shows progress on stderr.
+        options: where things lie and how to compute.
+        changes: fields of `Options` by name.
 
     Raises:
         FscilError: an unknown report or parameter, no folder of results, or nothing to draw from.
         StoreError: with `strict`, a stored run or set of episodes cannot be read.
     """
-    options = Options(
-        data_roots=data_roots(_path(data_root)),
-        device=device,
-        precision=precision,
-        weights=None if weights is None else str(weights),
-        unofficial_data=unofficial_data,
-    )
-    registry = load_registry(tuple(Path(file) for file in plugins))
+    options = options.changed(**changes)
+    registry = load_registry(options.plugin_files)
     if protocol is not None and protocol.endswith(".toml"):
         protocol = registry.add_protocol_file(Path(protocol))
     plugin = registry.get("report", name)
-    store = Store(_path(results), _path(cache))
+    store = Store.of(options)
     if store.results.is_file():
         raise UsageError(f"{store.results}: a file, and no folder of results")
-    named = tuple(expand_methods(methods, registry))
-    selection = Selection(protocol, named, tuple(representations), tuple(seeds), split)
+    named = tuple(expand_methods(words(methods), registry))
+    selection = Selection(protocol, named, tuple(words(representations)), parse_seeds(seeds), split)
     asked = parse_params(f"report {name!r}", plugin.value.Params, params or {})
     known = Results(registry, selection, evaluation=Evaluation(store, registry))
     failures: tuple[str, ...] = ()
     if run_missing:
-        wanted = wanted_by(plugin.value(known), asked)
+        wanted = plugin.value(known).requests(asked)
+        if not wanted:
+            raise UsageError(
+                f"report {name!r} draws what is stored and asks for no run of its own, so that "
+                "there is nothing for --run-missing to make; it names with a command each what it "
+                "lacks"
+            )
         failures = make_missing(Workbench(store, registry, _shown(progress), options), wanted)
     runs, problems = store.runs()
     episodes, damaged = stored_episodes(store)
@@ -299,14 +350,14 @@ def make_report(
         unread_runs=_left_out(problems, store.results / "runs", protocol),
         unread_episodes=_left_out(damaged, store.results / "episodes", protocol),
     )
-    target = _path(folder) or store.report_folder(name, protocol)
+    target = Path(folder) if folder else store.report_folder(name, protocol)
     if not plugin.value.whole:
         target = files_folder(target, selection, asked)
     try:
         document = plugin.value(known).build(known.frame, asked)
         output = write_document(document, target, name)
     except FscilError as error:
-        there = results is None or store.results.exists()
+        there = options.results is None or store.results.exists()
         notes = [] if there else [f"the folder {store.results} does not exist"]
         notes += ["runs that cannot be read:", *unread] if unread else []
         notes += ["runs that could not be made:", *failures] if failures else []
@@ -317,7 +368,7 @@ def make_report(
     untold = (problem for problem in unread if problem not in told)
     output = replace(output, warnings=(*output.warnings, *untold), failures=failures)
     if strict:
-        refuse_unread(output, results)
+        refuse_unread(output, options)
     return output
 
 
@@ -327,7 +378,7 @@ def _left_out(problems: Iterable[StoreError], root: Path, protocol: str | None) 
     return tuple(f"left out: {problem}" for problem in problems if str(problem).startswith(place))
 
 
-def refuse_unread(output: ReportOutput, results: Path | str | None = None) -> None:
+def refuse_unread(output: ReportOutput, options: Options) -> None:
     """Refuse a report that was made beside stored results that cannot be read.
 
     Predictions that the report had no need of are looked at too.
@@ -335,7 +386,7 @@ def refuse_unread(output: ReportOutput, results: Path | str | None = None) -> No
     Raises:
         StoreError: there are some; all are named.
     """
-    store = Store(_path(results))
+    store = Store.of(options)
     arrays = [run.damage for run in store.runs()[0]]
     arrays += [episodes.damage for episodes in stored_episodes(store)[0]]
     told = "\n".join(output.warnings)
@@ -345,22 +396,26 @@ def refuse_unread(output: ReportOutput, results: Path | str | None = None) -> No
         raise StoreError(f"stored results that cannot be read:\n  {listed}")
 
 
-def _workbench(
-    results: Path | str | None,
-    cache: Path | str | None,
-    plugins: Sequence[Path | str],
-    progress: bool | Progress,
-    options: Options,
-) -> Workbench:
-    registry = load_registry(tuple(Path(file) for file in plugins))
-    return Workbench(Store(_path(results), _path(cache)), registry, _shown(progress), options)
+def _requests(
+    bench: Workbench, series: Series, params: Mapping[str, Any], tuned: bool
+) -> list[RunRequest]:
+    methods = expand_methods(series.methods, bench.registry)
+    series = replace(series, params=assigned(params, methods, bench.registry))
+    requests = series.requests(bench.registry, bench.progress.say)
+    return with_choices(bench, requests) if tuned else requests
+
+
+def _single(made: Sequence[Any], *asked: object) -> bool:
+    """Return whether one thing was asked for on every axis, and not a list of one."""
+    lists = [each for each in asked if isinstance(each, Iterable) and not isinstance(each, str)]
+    return len(made) == 1 and not lists
+
+
+def _told(progress: Progress, title: str, made: object) -> None:
+    progress.say(f"{title}: {made}" if isinstance(made, BaseException) else title)
 
 
 def _shown(progress: bool | Progress) -> Progress:
     if isinstance(progress, bool):
         return for_terminal() if progress else Silent()
     return progress
-
-
-def _path(value: Path | str | None) -> Path | None:
-    return None if value is None else Path(value)

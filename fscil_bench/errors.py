@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -33,3 +33,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return "did you mean " + " or ".join(repr(match) for match in close) + "?"
     return "known: " + (", ".join(names) or "none")
+
+
+def some(names: Sequence[str], most: int = 20) -> str:
+    """Return the first of many names, with a mark that there are more."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fscil_bench.params import NoParams
+from fscil_bench.errors import UsageError
+from fscil_bench.plugins.contract import Contract
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +83,7 @@ class MethodContext:
     final_class_count: int | None = None
 
 
-class Method(ABC):
+class Method(Contract):
     """A method: one file, one class, a citation and the idea in its docstring.
 
     A subclass sets `name`, may set `Params` (a frozen dataclass with defaults) and `needs`, and
@@ -91,8 +92,7 @@ class Method(ABC):
     the reported bytes count. With `episode_scores` it does ordinary few-shot classification too.
     """
 
-    name: ClassVar[str]
-    Params: ClassVar[type] = NoParams
+    kind = "method"
     needs: ClassVar[Needs] = Needs()
     pretrain_params: ClassVar[tuple[str, ...]] = ()
     """Names of the parameters that shape what `pretrain` returns; they key its cache."""
@@ -100,6 +100,14 @@ class Method(ABC):
     """Protocol -> the parameters that the paper states for it, laid over the defaults."""
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Parameters worth tuning with the values to try; `fscil-bench tune` tries all combinations."""
+
+    @classmethod
+    def check_declaration(cls) -> None:
+        """Refuse parameters of `pretrain` that the method does not have."""
+        known = {field.name for field in fields(cls.Params)}
+        unknown = [name for name in cls.pretrain_params if name not in known]
+        if unknown:
+            raise UsageError(f"pretrain_params names {unknown[0]!r}, which Params lacks")
 
     def __init__(self, params: Any, context: MethodContext) -> None:
         self.params = params

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from fscil_bench.params import NoParams
+from fscil_bench.plugins.contract import Contract
 from fscil_bench.request import Wanted
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class ReportOutput:
     failures: tuple[str, ...] = ()
 
 
-class Report(ABC):
+class Report(Contract):
     """A table, figure or study: one class, drawn from stored results alone.
 
     `self.results` has what the frame does not say: predictions, named arrays, few-shot episodes,
@@ -145,9 +145,8 @@ class Report(ABC):
             a part, as methods, seeds or parameters select it, goes into a folder of its own.
     """
 
-    name: ClassVar[str]
+    kind = "report"
     title: ClassVar[str]
-    Params: ClassVar[type] = NoParams
     whole: ClassVar[bool] = False
 
     def __init__(self, results: Results) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fscil_bench.params import NoParams
+from fscil_bench.plugins.contract import Contract
 
 if TYPE_CHECKING:
     import torch
@@ -28,15 +28,14 @@ class TrainingBatch:
     generator: torch.Generator
 
 
-class Representation(ABC):
+class Representation(Contract):
     """A recipe's objective: the head beside the backbone, and the loss that trains both.
 
     The engine owns the loop (data order, augmentation, schedule, checkpoints), so that two
     representations differ in what they learn and in nothing else.
     """
 
-    name: ClassVar[str]
-    Params: ClassVar[type] = NoParams
+    kind = "representation"
     extras: ClassVar[tuple[str, ...]] = ()
     """Names of the tensors that `extra_tensors` returns."""
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
+
+from fscil_bench.defaults import REPRESENTATION
+from fscil_bench.errors import UsageError
+
+MOST_SEEDS = 10_000
+"""Seeds that one range may name."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,7 @@ class RunRequest:
 
     method: str
     protocol: str
-    representation: str = "cosine"
+    representation: str = REPRESENTATION
     params: Mapping[str, Any] = field(default_factory=dict)
     representation_params: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
@@ -73,3 +80,51 @@ class Selection:
     representations: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     split: str | None = None
+
+
+def words(values: str | Iterable[str]) -> list[str]:
+    """Return comma-separated or repeated words, each once, in order."""
+    texts = [values] if isinstance(values, str) else values
+    found = [word.strip() for text in texts for word in text.split(",")]
+    return list(dict.fromkeys(word for word in found if word))
+
+
+def parse_seeds(asked: str | int | Iterable[int]) -> tuple[int, ...]:
+    """Return the seeds of `0`, `0-9`, `0,2,5-7` or of integers, each once, in the order given.
+
+    Raises:
+        UsageError: not such a list, or a seed that is negative or too large.
+    """
+    if isinstance(asked, str):
+        return tuple(
+            dict.fromkeys(seed for part in asked.split(",") for seed in _range(asked, part))
+        )
+    seeds = list(asked) if isinstance(asked, Iterable) else [asked]
+    for seed in seeds:
+        if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**63:
+            raise UsageError(f"seed {seed!r}: a seed is a whole number from 0 on")
+    return tuple(dict.fromkeys(int(seed) for seed in seeds))
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return seeds as --seeds takes them: `0-9`, or `0,2,5-7`."""
+    ordered = enumerate(sorted(set(seeds)))
+    parts = []
+    for _, group in groupby(ordered, key=lambda pair: pair[1] - pair[0]):
+        run = [seed for _, seed in group]
+        parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ",".join(parts)
+
+
+def _range(asked: str, part: str) -> range:
+    first, dash, last = part.strip().partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise UsageError(f"seeds {asked!r}: {part!r} is neither a number nor a range like 0-9")
+    if max(len(first), len(last)) > 18:
+        raise UsageError(f"seeds: {part[:20]!r}... is too large")
+    low, high = int(first), int(last or first)
+    if high < low:
+        raise UsageError(f"seeds {asked!r}: the range {part!r} runs backwards")
+    if high - low >= MOST_SEEDS:
+        raise UsageError(f"seeds {asked!r}: {part!r} is more than {MOST_SEEDS}")
+    return range(low, high + 1)

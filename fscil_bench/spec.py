@@ -4,39 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-import fscil_bench
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 
 Precision = Literal["fp32", "bf16"]
 Views = Literal["plain", "flip"]
 """How features are read: of the image alone, or averaged with those of its mirror image."""
-
-TRAINING_MODULES = (
-    "training/augment",
-    "training/backbones",
-    "training/compute",
-    "data/pixels",
-    "seeding",
-    "training/loop",
-    "training/weights",
-)
-"""Engine modules whose code can change a trained representation or its features."""
-RUN_MODULES = (
-    *TRAINING_MODULES,
-    "training/features",
-    "method",
-    "protocol",
-    "running/pseudo",
-    "running/runner",
-    "running/sessions",
-)
-"""Engine modules whose code can change a prediction."""
 
 
 class RepresentationSpec(BaseModel):
@@ -73,7 +49,8 @@ class RunSpec(BaseModel):
         shots: digest of the canonical table's rows, or None.
         seed: which shots are drawn (split `seeded`), and the method's own noise.
         views: how the frozen features are read, for training and test images alike.
-        code: digest of the method's file and its private helpers.
+        code: digest of the method's code, wherever it lies.
+        engine: digest of the engine's code that takes a method through the sessions.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -113,11 +90,3 @@ def digest_of(value: Any) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of a value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@cache
-def engine_digest(modules: tuple[str, ...]) -> str:
-    """Return the engine's version with a digest of some of its modules."""
-    folder = Path(__file__).parent
-    joined = b"\0".join((folder / f"{name}.py").read_bytes() for name in modules)
-    return f"{fscil_bench.__version__}+{hashlib.sha256(joined).hexdigest()[:12]}"

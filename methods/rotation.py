@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from fscil_bench.representation import Representation, TrainingBatch
 
-from ._cosine_head import cosine_logits, drawn_rows
-from ._turns import turned
+from ._shared.augmentation import turned
+from ._shared.cosine import cosine_logits, drawn_rows
 
 TURNS = 4
 """Quarter turns that an image can be shown with, none included."""

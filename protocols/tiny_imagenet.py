@@ -20,9 +20,9 @@ from fscil_bench.data.reader import (
     file_digest,
     prepare,
 )
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, some
 
-from ._zip_archive import opened, read_lines, read_member
+from ._archives.zip import opened, read_lines, read_member
 
 TOP = "tiny-imagenet-200"
 ARCHIVE = f"{TOP}.zip"
@@ -33,9 +33,6 @@ TRAIN_IMAGE = re.compile(rf"{TOP}/train/([^/]+)/images/[^/]+\.JPEG")
 
 IMAGE_LIMIT = 10_000_000
 """Bytes that an image may declare; one of 64×64 has some two thousand."""
-
-NAMED = 10
-"""How many of a long list of classes or files a message names."""
 
 Images = Mapping[str, Sequence[str]]
 """Member names by WordNet id."""
@@ -76,7 +73,7 @@ class TinyImageNet(DatasetReader):
                 classes lack images, which are named.
         """
         names = _class_names(request.classes)
-        with opened(_path(source)) as archive:
+        with opened(source.location) as archive:
             _check_layout(archive)
             train = _train_images(archive)
             test = _test_images(archive)
@@ -91,7 +88,7 @@ class TinyImageNet(DatasetReader):
 
         In place of an image that is missing, absurdly large or damaged comes its error.
         """
-        with opened(_path(source)) as archive:
+        with opened(source.location) as archive:
             for item in items:
                 try:
                     content = read_member(archive, item.key, IMAGE_LIMIT)
@@ -118,12 +115,6 @@ def _class_names(count: int) -> tuple[str, ...]:
     return names[:count]
 
 
-def _path(source: Source) -> Path:
-    if source.path is None:
-        raise DataError(f"the source of Tiny-ImageNet must be a file, {ARCHIVE}")
-    return source.path
-
-
 def _described(root: Path) -> str:
     if not root.exists():
         return f"{root} (which does not exist)"
@@ -138,7 +129,7 @@ def _check_layout(archive: ZipFile) -> None:
         tops = sorted({"/".join(name.split("/")[:2]) for name in archive.namelist()})
         raise DataError(
             f"{archive.filename}: not the Tiny-ImageNet archive, it has no {missing[0]}; "
-            f"it holds {_some(tops, 'entry', 'entries')}"
+            f"it holds {some(tops)}"
         )
 
 
@@ -177,8 +168,8 @@ def _check_classes(archive: ZipFile, names: Sequence[str], images: Images, half:
     if missing:
         total = sum(len(members) for members in images.values())
         raise DataError(
-            f"{archive.filename}: no {half} images of {_some(missing, 'class', 'classes')} "
-            f"of the {len(names)} that the protocol asks for; the archive holds {total} {half} "
+            f"{archive.filename}: no {half} images of {len(missing)} of the {len(names)} classes "
+            f"that the protocol asks for ({some(missing)}); the archive holds {total} {half} "
             f"images of {len(images)} classes. Fetch the whole archive from {URL}, or choose a "
             "protocol with fewer classes"
         )
@@ -195,9 +186,3 @@ def _items(names: Sequence[str], images: Images) -> tuple[Item, ...]:
 def _by_number(member: str) -> tuple[list[int], str]:
     """Return a sort key that puts `_2.JPEG` before `_10.JPEG`."""
     return [int(digits) for digits in re.findall(r"\d+", Path(member).name)], member
-
-
-def _some(names: Sequence[str], one: str, many: str) -> str:
-    """Return how many names there are, and the first of them."""
-    more = ", ..." if len(names) > NAMED else ""
-    return f"{len(names)} {one if len(names) == 1 else many} ({', '.join(names[:NAMED])}{more})"

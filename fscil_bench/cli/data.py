@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fscil_bench.cli.options import Cache, DataRoot, Debug, Plugins, explained, say, show
+from fscil_bench.cli.options import command, say, show
 from fscil_bench.errors import DataError, UsageError
+from fscil_bench.options import Options
 
 data_app = typer.Typer(
     no_args_is_help=True, help="Get, check and list data sets; make a protocol of your own."
@@ -18,7 +19,7 @@ LEFTOVERS = "leftovers"
 
 
 @data_app.command()
-@explained
+@command(only=("data_root", "unofficial_data", "plugins"))
 def get(
     name: Annotated[
         str,
@@ -26,33 +27,25 @@ def get(
             help="A data set; or a protocol, for what it reads; or resnet18, for ImageNet weights."
         ),
     ],
+    options: Options,
     source: Annotated[
         Path | None, typer.Option("--from", help="Take this local archive or folder instead.")
     ] = None,
-    data_root: DataRoot = None,
-    unofficial_data: Annotated[
-        bool,
-        typer.Option("--unofficial-data", help="Take a copy that is not the published one."),
-    ] = False,
-    plugin: Plugins = [],  # noqa: B006
-    debug: Debug = False,
 ) -> None:
     """Fetch a data set from its published address, or take a local copy; verify it."""
-    del debug
     from fscil_bench.data.downloads import fetch, take
     from fscil_bench.data.listing import dataset_reader, whereabouts
     from fscil_bench.data.reader import file_digest
     from fscil_bench.plugins.registry import load_registry
     from fscil_bench.progress import for_terminal
-    from fscil_bench.store.runs import data_roots
 
-    roots = data_roots(data_root)
+    roots = options.data_roots
     if name == WEIGHTS:
         _get_weights(source)
         return
-    reader = dataset_reader(load_registry(tuple(plugin)), name, [WEIGHTS])
+    reader = dataset_reader(load_registry(options.plugin_files), name, [WEIGHTS])
     if source is not None:
-        show(f"{reader.name}: {take(reader, source, roots[0], unofficial_data)}")
+        show(f"{reader.name}: {take(reader, source, roots[0], options.unofficial_data)}")
         return
     if reader.download is None:
         reason = reader.advice or whereabouts(reader, roots, file_digest)
@@ -61,7 +54,7 @@ def get(
 
 
 @data_app.command()
-@explained
+@command(only=("data_root", "unofficial_data", "skip_broken", "cache", "plugins"))
 def check(
     name: Annotated[
         str,
@@ -69,37 +62,19 @@ def check(
             help="A protocol by name, or a TOML file; or a data set, for all of its classes."
         ),
     ],
-    data_root: DataRoot = None,
-    unofficial_data: Annotated[
-        bool, typer.Option("--unofficial-data", help="Accept a copy that is not the published one.")
-    ] = False,
-    skip_broken: Annotated[
-        bool, typer.Option("--skip-broken", help="Leave out images that cannot be used.")
-    ] = False,
-    cache: Cache = None,
-    plugin: Plugins = [],  # noqa: B006
-    debug: Debug = False,
+    options: Options,
 ) -> None:
     """Verify the data of a protocol, what is decoded of them as well, and print the fingerprint.
 
     Every run records it.
     """
-    del debug
     from fscil_bench.data.cache import verify
     from fscil_bench.data.listing import protocol_of
-    from fscil_bench.plugins.registry import load_registry
     from fscil_bench.progress import for_terminal
-    from fscil_bench.running.workbench import Options, Workbench
-    from fscil_bench.store.runs import Store, data_roots
+    from fscil_bench.running.workbench import Workbench
 
-    registry = load_registry(tuple(plugin))
-    options = Options(
-        data_roots=data_roots(data_root),
-        unofficial_data=unofficial_data,
-        skip_broken=skip_broken,
-    )
-    bench = Workbench(Store(None, cache), registry, for_terminal(), options)
-    protocol, folder = protocol_of(registry, name)
+    bench = Workbench.open(options, for_terminal())
+    protocol, folder = protocol_of(bench.registry, name)
     data = bench.dataset(protocol, folder)
     verify(data)
     show(f"protocol        {protocol.name}")
@@ -115,24 +90,18 @@ def check(
 
 
 @data_app.command(name="list")
-@explained
-def list_(
-    data_root: DataRoot = None,
-    cache: Cache = None,
-    plugin: Plugins = [],  # noqa: B006
-    debug: Debug = False,
-) -> None:
+@command(only=("data_root", "cache", "plugins"))
+def list_(options: Options) -> None:
     """Show which data sets are there, where, and how big; and what the caches hold."""
-    del debug
     from fscil_bench.data.cache import ImageCache
     from fscil_bench.data.listing import cached, left_over, megabytes, whereabouts
     from fscil_bench.plugins.registry import load_registry
     from fscil_bench.progress import for_terminal
-    from fscil_bench.store.runs import Store, data_roots
+    from fscil_bench.store.runs import Store
 
-    registry = load_registry(tuple(plugin))
-    roots = data_roots(data_root)
-    store = Store(None, cache)
+    registry = load_registry(options.plugin_files)
+    roots = options.data_roots
+    store = Store.of(options)
     digest = ImageCache(store, for_terminal()).digest
     for name in registry.names("data set"):
         reader = registry.get("data set", name).value()
@@ -148,26 +117,24 @@ def list_(
 
 
 @data_app.command()
-@explained
+@command(only=("cache",))
 def clear(
+    options: Options,
     what: Annotated[
         list[str] | None,
         typer.Argument(
             help="Cache folders, or leftovers, as `data list` shows them. (default: all of them)"
         ),
     ] = None,
-    cache: Cache = None,
-    debug: Debug = False,
 ) -> None:
     """Remove caches: decoded images, features, what methods learnt from base data.
 
     Leftovers are what interrupted work left half-written; work under way needs its own.
     """
-    del debug
     from fscil_bench.data.listing import cached, left_over
     from fscil_bench.store.runs import Store
 
-    store = Store(None, cache)
+    store = Store.of(options)
     known = {str(folder): [folder] for folder, _ in cached(store.cache)}
     known[LEFTOVERS] = [path for path, _ in left_over(store.cache)]
     for name in what or list(known):
@@ -179,7 +146,7 @@ def clear(
 
 
 @data_app.command()
-@explained
+@command()
 def scan(
     folder: Annotated[Path, typer.Argument(help="A folder of images, one folder a class; or CSV.")],
     way: Annotated[int, typer.Option(help="New classes a session.")] = 5,
@@ -191,15 +158,13 @@ def scan(
     force: Annotated[
         bool, typer.Option("--force", help="Let --out replace a file that is there.")
     ] = False,
-    debug: Debug = False,
 ) -> None:
     """Print a protocol of your own images, or write it to a TOML file with --out FILE.
 
     An error leaves no file, and `> FILE` an empty one.
     """
-    del debug
     from fscil_bench.data.scan import scan as scanned
-    from fscil_bench.store.runs import write_text
+    from fscil_bench.store.files import write_text
 
     if out is not None:
         _check_target(out, force)

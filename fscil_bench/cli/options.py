@@ -1,49 +1,53 @@
-"""What the commands share: options, messages on stderr, errors as one message and an exit code."""
+"""What the commands share: options from dataclasses, messages, errors as one line and a code."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.options import Options, option
 
 if TYPE_CHECKING:
-    from fscil_bench.plugins.registry import Registry
     from fscil_bench.running.workbench import Workbench
 
-Results = Annotated[
-    Path | None,
-    typer.Option(help="Folder of results. (default: $FSCIL_BENCH_RESULTS or ./results)"),
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option(help="Folder of caches. (default: $FSCIL_BENCH_CACHE or the system's)"),
-]
-Plugins = Annotated[
-    list[Path], typer.Option("--plugin", help="A Python file that brings plug-ins. Repeatable.")
-]
-DataRoot = Annotated[
-    Path | None,
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+RESULTS_HINT = "for these results, add to each command of missing runs: --results {}"
+NO_TEXTS: list[str] = []
+"""The default of options that can be repeated; typer reads it, nothing changes it."""
+
+Command = Callable[..., None]
+
+Methods = Annotated[
+    list[str],
     typer.Option(
-        help="Folder or archive where data sets are looked for first, before "
-        "$FSCIL_BENCH_DATA and ./data."
+        "--method",
+        "-m",
+        help="Methods, comma-separated or repeated; all-frozen, all-images or all stand for many.",
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")]
-Precision = Annotated[
-    str, typer.Option(help="Of base training: auto (bf16 where computed in hardware), fp32, bf16.")
+Protocols = Annotated[
+    list[str], typer.Option("--protocol", "-p", help="Protocols by name, or TOML files.")
 ]
-Weights = Annotated[
-    str | None,
-    typer.Option(help="A file of pre-trained weights, or none. (default: the protocol's)"),
+Representations = Annotated[list[str], typer.Option(help="What is trained on the base session.")]
+RepresentationSeeds = Annotated[str, typer.Option(help="Seeds of base training, like --seeds.")]
+Seeds = Annotated[str, typer.Option("--seeds", "--seed", help="Seeds: 0, 0-9 or 0,2,5-7.")]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", help="A parameter, name=value or METHOD.name=value. Repeatable."),
+]
+RepresentationSettings = Annotated[
+    list[str], typer.Option("--set-representation", help="A parameter of the representation.")
 ]
 ViewsOption = Annotated[
     str,
@@ -52,46 +56,118 @@ ViewsOption = Annotated[
         help="How frozen features are read: plain, or flip (averaged over image and mirror image).",
     ),
 ]
-UnofficialData = Annotated[
-    bool, typer.Option("--unofficial-data", help="Use a copy that is not the published one.")
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-RESULTS_HINT = "for these results, add to each command of missing runs: --results {}"
-MOST_SEEDS = 10_000
-"""Seeds that one range may name."""
-
-_Command = TypeVar("_Command", bound=Callable[..., None])
+Tuned = Annotated[bool, typer.Option("--tuned", help="Take the parameters that `tune` chose.")]
+Force = Annotated[bool, typer.Option("--force", help="Make again what is stored.")]
 
 
-def explained(command: _Command) -> _Command:
-    """Turn the errors of a command into one message and an exit code."""
+@dataclass(frozen=True)
+class Overrides:
+    """Fields of the protocol or its recipe that are changed; None leaves the protocol's own."""
 
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        try:
-            with _plain_warnings():
-                command(*args, **kwargs)
-        except FscilError as error:
-            complain(error, kwargs["debug"])
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            say(
-                "interrupted: finished runs and epochs are kept, and the same command goes on "
-                "from there"
-            )
-            raise typer.Exit(130) from None
-        except (typer.Exit, typer.Abort, typer.BadParameter):
-            raise
-        except OSError as error:
-            complain(_of_system(error), kwargs["debug"])
-            raise typer.Exit(1) from None
-        except (Exception, SystemExit) as error:
-            complain(error, kwargs["debug"])
-            if not kwargs["debug"]:
-                say("this is a bug, or a plug-in's; --debug shows where it happened")
-            raise typer.Exit(1) from None
+    epochs: int | None = option(None, told="Base-training epochs. (default: the recipe's)")
+    way: int | None = option(None, told="New classes a session.")
+    shot: int | None = option(None, told="Images of each new class.")
+    base_classes: int | None = option(None, told="Classes of the base session.")
+    sessions: int | None = option(None, told="Sessions after the base session.")
+    class_order: str | None = option(
+        None, told="dataset (the data set's own) or seed:N (a permutation)."
+    )
 
-    return wrapped  # type: ignore[return-value]
+    def given(self) -> dict[str, Any]:
+        """Return what is changed."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def command(
+    only: Sequence[str] = (), leaving: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command: options for the fields of its dataclasses, errors explained.
+
+    A parameter annotated with a dataclass (`Options`, `Overrides`) stands for one option a field:
+    for `only` these, or all but those that are left out, which keep their defaults.
+    """
+
+    def decorate(function: Command) -> Command:
+        hints = get_type_hints(function, include_extras=True)
+        own = inspect.signature(function).parameters
+        groups = {name: hints[name] for name in own if is_dataclass(hints[name])}
+        flat = {
+            each.name: each
+            for group in groups.values()
+            for each in fields(group)
+            if (not only or each.name in only) and each.name not in leaving
+        }
+
+        @functools.wraps(function)
+        def called(**given: Any) -> None:
+            debug = given["debug"] if "debug" in own else given.pop("debug")
+            values = {name: given.pop(name) for name in flat}
+            with _explained(debug):
+                for name, group in groups.items():
+                    mine = [each.name for each in fields(group) if each.name in values]
+                    given[name] = group(**{field: values[field] for field in mine})
+                function(**given)
+
+        parameters = [
+            value.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, value in own.items()
+            if name not in groups
+        ]
+        parameters += [
+            _parameter(each, get_type_hints(group)[each.name])
+            for group in groups.values()
+            for each in fields(group)
+            if each.name in flat
+        ]
+        if "debug" not in own:
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter("debug", keyword, default=False, annotation=Debug))
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        return called
+
+    return decorate
+
+
+def _parameter(each: Field[Any], hint: Any) -> inspect.Parameter:
+    """Return a dataclass's field as an option of the command line."""
+    default = None if each.default is MISSING else each.default
+    if each.name == "plugins":
+        hint, default = list[str], list(default or ())
+    elif hint == Path | str | None:
+        hint = str | None  # as a Path, an empty text would be the current folder
+    annotation = Annotated[hint, typer.Option(*each.metadata["flags"], help=each.metadata["help"])]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(each.name, keyword, default=default, annotation=annotation)
+
+
+@contextmanager
+def _explained(debug: bool) -> Iterator[None]:
+    """Turn errors into one message and an exit code."""
+    try:
+        with _plain_warnings():
+            yield
+    except FscilError as error:
+        complain(error, debug)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        say(
+            "interrupted: finished runs and epochs are kept, and the same command goes on from "
+            "there"
+        )
+        raise typer.Exit(130) from None
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except OSError as error:
+        complain(
+            FscilError(f"{error.filename or 'input or output'}: {error.strerror or error}"), debug
+        )
+        raise typer.Exit(1) from None
+    except (Exception, SystemExit) as error:
+        complain(error, debug)
+        if not debug:
+            say("this is a bug, or a plug-in's; --debug shows where it happened")
+        raise typer.Exit(1) from None
 
 
 @contextmanager
@@ -106,67 +182,20 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-def open_workbench(
-    registry: Registry,
-    results: Path | None,
-    cache: Path | None,
-    data_root: Path | None,
-    device: str,
-    precision: str,
-    weights: str | None,
-    unofficial_data: bool,
-    skip_broken: bool = False,
-) -> Workbench:
-    """Return a workbench for what the shared options say.
+def open_workbench(options: Options) -> Workbench:
+    """Return a workbench that shows its progress, and settle the number of threads.
 
     Raises:
-        UsageError: the device or the precision cannot be had.
+        UsageError: the device or the precision cannot be had, or a plug-in cannot be loaded.
     """
-    import torch
-
     from fscil_bench.progress import for_terminal
-    from fscil_bench.running.workbench import Options, Workbench
-    from fscil_bench.store.runs import Store, data_roots
-    from fscil_bench.training.machine import too_many_threads
+    from fscil_bench.running.workbench import Workbench
+    from fscil_bench.training.compute import settle_threads
 
-    slow = too_many_threads(torch.get_num_threads())
-    if slow:
-        say(f"warning: {slow}")
-    options = Options(
-        data_roots=data_roots(data_root),
-        device=device,
-        precision=precision,  # type: ignore[arg-type]  # resolve_precision refuses the rest
-        weights=weights,
-        unofficial_data=unofficial_data,
-        skip_broken=skip_broken,
-    )
-    return Workbench(Store(results, cache), registry, for_terminal(), options)
-
-
-def words(values: Iterable[str]) -> list[str]:
-    """Return comma-separated or repeated words, each once, in order."""
-    found = [word.strip() for value in values for word in value.split(",")]
-    return list(dict.fromkeys(word for word in found if word))
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds of `0`, `0-9` or `0,2,5-7`, each once, in the order given.
-
-    Raises:
-        UsageError: not such a list.
-    """
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(f"seeds {text!r}: {part!r} is neither a number nor a range like 0-9")
-        low, high = int(first), int(last or first)
-        if high < low:
-            raise UsageError(f"seeds {text!r}: the range {part!r} runs backwards")
-        if high - low >= MOST_SEEDS or high >= 2**63:
-            raise UsageError(f"seeds {text!r}: {part!r} is more than {MOST_SEEDS} or too large")
-        seeds += range(low, high + 1)
-    return tuple(dict.fromkeys(seeds))
+    told = settle_threads(options.threads)
+    if told:
+        say(told)
+    return Workbench.open(options, for_terminal())
 
 
 def parse_settings(settings: Iterable[str], option: str = "--set") -> dict[str, str]:
@@ -184,73 +213,6 @@ def parse_settings(settings: Iterable[str], option: str = "--set") -> dict[str, 
             raise UsageError(f"{option} {name.strip()} is given twice")
         found[name.strip()] = value.strip()
     return found
-
-
-def fitting_methods(
-    asked: Iterable[str], names: Iterable[str], representation: str, registry: Registry
-) -> list[str]:
-    """Return the methods that can stand on a representation, and say which of a group cannot.
-
-    A method asked for by its own name stays, so that it is refused with the reason.
-    """
-    brought = set(registry.get("representation", representation).value.extras)
-    fitting = []
-    for name in names:
-        lacking = set(registry.get("method", name).value.needs.extras) - brought
-        if not lacking or name in asked:
-            fitting.append(name)
-            continue
-        say(
-            f"{name} is left out on representation {representation}: its tensors "
-            f"{', '.join(map(repr, sorted(lacking)))} come with {_bringing(lacking, registry)}"
-        )
-    return fitting
-
-
-def _bringing(extras: set[str], registry: Registry) -> str:
-    names = [
-        name
-        for name in registry.names("representation")
-        if extras <= set(registry.get("representation", name).value.extras)
-    ]
-    return f"representation {' or '.join(names)}" if names else "no registered representation"
-
-
-def assign_settings(
-    settings: Iterable[str], methods: list[str], registry: Registry
-) -> dict[str, dict[str, str]]:
-    """Give each method its settings: `name=value` to all of them, `METHOD.name=value` to one.
-
-    Raises:
-        UsageError: a setting is malformed, or names a method or parameter that is not there.
-    """
-    assigned: dict[str, dict[str, str]] = {method: {} for method in methods}
-    for name, value in parse_settings(settings).items():
-        owner, dot, rest = name.rpartition(".")
-        if dot and owner not in assigned:
-            raise UsageError(f"--set {name}: {owner!r} is not run; {nearest(owner, methods)}")
-        for method in [owner] if dot else methods:
-            assigned[method][rest] = value
-    if len(methods) > 1:
-        _check_shared(settings, methods, registry)
-    return assigned
-
-
-def _check_shared(settings: Iterable[str], methods: list[str], registry: Registry) -> None:
-    from dataclasses import fields
-
-    for name in parse_settings(settings):
-        for method in methods if "." not in name else []:
-            schema = registry.get("method", method).value.Params
-            if name not in {field.name for field in fields(schema)}:
-                raise UsageError(
-                    f"--set {name}: method {method!r} has no such parameter; to set it for one "
-                    f"method alone write --set METHOD.{name}=VALUE"
-                )
-
-
-def _of_system(error: OSError) -> FscilError:
-    return FscilError(f"{error.filename or 'input or output'}: {error.strerror or error}")
 
 
 def complain(error: BaseException, debug: bool) -> None:
@@ -271,8 +233,14 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
+def say_tables(protocols: Iterable[str], report: str) -> None:
+    """Say which command draws a table of what was made."""
+    for name in sorted(set(protocols)):
+        say(f"table: fscil-bench report {report} --protocol {name}")
+
+
 @contextmanager
-def naming_results(results: Path | None) -> Iterator[None]:
+def naming_results(results: Path | str | None) -> Iterator[None]:
     """Let errors that suggest a command say that it must name the folder of results, if one was.
 
     Raises:
@@ -284,3 +252,8 @@ def naming_results(results: Path | None) -> Iterator[None]:
         if results is None or "fscil-bench " not in str(error):
             raise
         raise type(error)(f"{error}\n{RESULTS_HINT.format(results)}") from error
+
+
+def listed(values: Sequence[str]) -> str:
+    """Return texts one below the other, as the items of a message."""
+    return "\n  ".join(values)

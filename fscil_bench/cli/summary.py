@@ -1,4 +1,4 @@
-"""The table that a series of runs ends with: one line for what differs in chance alone."""
+"""What is said of runs when they end: a line each, and a table of what differs in chance alone."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ FIGURES: dict[str, Callable[[StoredRun], float]] = {
     "HM": lambda run: run.metrics[-1].harmonic,
 }
 """Column -> figure of a run; all but `avg` of the last session."""
+
+
+def summary_line(stored: StoredRun) -> str:
+    """Return a run's last session in a line, with its folder."""
+    last = stored.metrics[-1]
+    return (
+        f"last session {100 * last.accuracy:.2f} % (base {100 * last.base:.2f}, new "
+        f"{100 * last.new:.2f}) of {last.images} test images in {last.classes} classes  "
+        f"[{stored.folder}]"
+    )
 
 
 def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:

@@ -7,107 +7,80 @@ from typing import Annotated
 import typer
 
 from fscil_bench.cli.options import (
-    Cache,
-    DataRoot,
-    Debug,
-    Device,
-    Plugins,
-    Precision,
-    Results,
-    UnofficialData,
-    Weights,
-    explained,
+    NO_TEXTS,
+    Overrides,
+    Seeds,
+    command,
     open_workbench,
-    parse_seeds,
     parse_settings,
     say,
     show,
 )
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError, nearest
+from fscil_bench.options import Options
+from fscil_bench.request import parse_seeds
 
 
-@explained
+@command()
 def tune(
     method: Annotated[str, typer.Option("--method", "-m", help="The method to tune.")],
     protocol: Annotated[
         str, typer.Option("--protocol", "-p", help="The protocol by name, or a TOML file.")
     ],
+    options: Options,
+    overrides: Overrides,
     representation: Annotated[
         str, typer.Option(help="What is trained on the base session.")
-    ] = "cosine",
+    ] = REPRESENTATION,
     grid: Annotated[
         list[str],
         typer.Option(
             help="Values to try, NAME=A,B,C; repeated, every combination is tried. (default: "
             "what the method proposes)"
         ),
-    ] = [],  # noqa: B006 - typer reads the default, nothing changes it
+    ] = NO_TEXTS,
     settings: Annotated[
         list[str], typer.Option("--set", help="A parameter that stays, name=value. Repeatable.")
-    ] = [],  # noqa: B006
-    seeds: Annotated[
-        str, typer.Option("--seeds", "--seed", help="Seeds of shots: 0, 0-9 or 0,2,5-7.")
-    ] = "0-4",
+    ] = NO_TEXTS,
+    seeds: Seeds = "0-4",
     criterion: Annotated[
         str,
         typer.Option(help="Choose by mean `last`, `average` or `harmonic` accuracy."),
     ] = "last",
-    epochs: Annotated[
-        int | None, typer.Option(help="Base-training epochs. (default: the recipe's)")
-    ] = None,
-    data_root: DataRoot = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    weights: Weights = None,
-    unofficial_data: UnofficialData = False,
-    results: Results = None,
-    cache: Cache = None,
-    plugin: Plugins = [],  # noqa: B006
-    debug: Debug = False,
 ) -> None:
     """Choose a method's parameters without a look at new classes or test images.
 
     The protocol's last base classes play the new ones, with a network trained without them, and
     some of the base classes' training images play the test images. `run --tuned` uses the choice.
     """
-    del debug
     from fscil_bench.plugins.registry import load_registry
     from fscil_bench.request import RunRequest
     from fscil_bench.running.tuning import (
         CRITERIA,
         Tuning,
         checked_grid,
-        choose,
         close_call,
         default_grid,
-        store_choice,
         table,
+        tuned_choice,
     )
 
     if criterion not in CRITERIA:
         raise UsageError(f"unknown criterion {criterion!r}; {nearest(criterion, list(CRITERIA))}")
-    registry = load_registry(tuple(plugin))
+    registry = load_registry(options.plugin_files)
     values = {n: t.split(",") for n, t in parse_settings(grid, "--grid").items()}
     request = RunRequest(
         method=method,
         protocol=protocol,
         representation=representation,
         params=parse_settings(settings),
-        overrides={} if epochs is None else {"epochs": epochs},
+        overrides=overrides.given(),
     )
     tried = checked_grid(registry, request, values or default_grid(registry, method))
     tuning = Tuning(request, tried, parse_seeds(seeds), criterion)
-    bench = open_workbench(
-        registry, results, cache, data_root, device, precision, weights, unofficial_data
-    )
-    plans = [bench.plan(each) for each in tuning.requests()]
-    runs = []
-    with bench.progress.task("runs", len(plans)) as task:
-        for number, plan in enumerate(plans):
-            runs.append(bench.run(plan))
-            task.update(number + 1, f"last {100 * runs[-1].accuracies[-1]:.2f} %")
-    choice = choose(tuning, runs, registry)
-    path = store_choice(bench.store, registry.protocol(protocol)[0].name, choice)
+    bench = open_workbench(options)
+    choice, path = tuned_choice(bench, tuning)
     show(f"{method} on {choice.protocol}, means over {len(choice.seeds)} seeds, in %\n")
     show(table(choice) + "\n")
     chosen = " ".join(f"--set {name}={value}" for name, value in choice.params.items())

@@ -27,7 +27,8 @@ from fscil_bench.data.reader import (
 from fscil_bench.errors import DataError, StoreError
 from fscil_bench.progress import Progress
 from fscil_bench.spec import digest_of
-from fscil_bench.store.runs import Store, replaced_folder, write_text
+from fscil_bench.store.files import replaced_folder, write_text
+from fscil_bench.store.runs import Store
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from fscil_bench.data.reader import DatasetReader, Download, file_digest
 from fscil_bench.errors import DataError
 from fscil_bench.progress import Progress
-from fscil_bench.store.runs import replaced_file, replaced_folder
+from fscil_bench.store.files import replaced_file, replaced_folder
 
 WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
@@ -83,6 +83,12 @@ def verify(path: Path, download: Download) -> str | None:
     return None if found == expected else f"{algorithm} {found} instead of {expected}"
 
 
+def is_web_page(path: Path) -> bool:
+    """Tell whether a file begins as web pages do, whatever its name."""
+    with path.open("rb") as file:
+        return file.read(1024).lstrip().lower().startswith(WEB_PAGE)
+
+
 def _downloader(update: Callable[[float], None]) -> Callable[[str, Any, Any], None]:
     """Return a downloader that reports its progress and refuses a web page."""
     from pooch import HTTPDownloader
@@ -105,9 +111,8 @@ def _downloader(update: Callable[[float], None]) -> Callable[[str, Any, Any], No
 
     def download(url: str, output_file: Any, pup: Any) -> None:
         HTTPDownloader(progressbar=Bar(), timeout=60)(url, output_file, pup)
-        with Path(str(output_file)).open("rb") as file:
-            if file.read(64).lstrip().lower().startswith(WEB_PAGE):
-                raise DataError("what came is a web page, not the file")
+        if is_web_page(Path(str(output_file))):
+            raise DataError("what came is a web page, not the file")
 
     return download
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fscil_bench.data.reader import Dataset, DatasetIndex, ImageArray, Item
-from fscil_bench.errors import DataError, UsageError
+from fscil_bench.errors import DataError, UsageError, some
 
 LIST = re.compile(r"session_(\d+)\.txt")
-NAMED = 20
-"""How many of a long list of images or classes a message names."""
 
 Row = tuple[int, str, tuple[str, ...]]
 """A few-shot session (from 1), a class by its key, and the numbers of its shots."""
@@ -27,6 +25,23 @@ class Entry:
     path: str | None = None
 
 
+def text_lines(content: bytes, where: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text that are not blank, stripped, with their numbers from 1.
+
+    Line ends of any system and a byte-order mark do not matter.
+
+    Raises:
+        DataError: it is not UTF-8; the message names `where`.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8 text: {error}") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            yield number, line.strip()
+
+
 def parse_index_list(path: Path) -> tuple[Entry, ...]:
     """Read a list; line ends of any system, a byte-order mark and blank lines do not matter.
 
@@ -35,7 +50,11 @@ def parse_index_list(path: Path) -> tuple[Entry, ...]:
             path, or is of the other kind than the lines before (file:line).
     """
     entries: list[Entry] = []
-    for number, line in _lines(path):
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    for number, line in text_lines(content, str(path)):
         where = f"{path}:{number}"
         text = str(int(line)) if re.fullmatch(r"[+-]?[0-9]+", line) else line.replace("\\", "/")
         entries.append(_entry(where, text))
@@ -80,7 +99,7 @@ def shots_from_lists(folder: Path, index: DatasetIndex) -> tuple[Row, ...]:
             shots.setdefault(item.label, []).append(str(item.number))
         rows += [(session, known.keys[label], tuple(s)) for label, s in shots.items()]
     if test:
-        raise DataError(f"{folder}: test images are among the shots ({len(test)}): {_some(test)}")
+        raise DataError(f"{folder}: test images are among the shots ({len(test)}): {some(test)}")
     _refuse_repeated(folder, rows)
     return tuple(rows)
 
@@ -138,20 +157,8 @@ class _Known:
             raise DataError(f"{entry.where}: no training image has the index {text} (0 … {high})")
         if not found:
             raise DataError(f"{entry.where}: {text} is no image of the data set")
-        keys = _some([item.key for _, item in found])
+        keys = some([item.key for _, item in found])
         raise DataError(f"{entry.where}: {text} fits {len(found)} images: {keys}")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text: {error}") from error
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            yield number, line.strip()
 
 
 def _entry(where: str, text: str) -> Entry:
@@ -188,7 +195,7 @@ def _refuse_repeated(folder: Path, rows: Iterable[Row]) -> None:
     repeated = [f"{key} ({', '.join(lists)})" for key, lists in sessions.items() if len(lists) > 1]
     if repeated:
         raise DataError(
-            f"{folder}: classes are in more than one session ({len(repeated)}): {_some(repeated)}"
+            f"{folder}: classes are in more than one session ({len(repeated)}): {some(repeated)}"
         )
 
 
@@ -198,7 +205,3 @@ def _ends(path: str) -> Iterator[str]:
     while "/" in path:
         path = path.partition("/")[2]
         yield path
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")

@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from PIL import Image
 
 from fscil_bench.data.pixels import Images, margin
 from fscil_bench.errors import DataError, UsageError
+from fscil_bench.plugins.contract import Contract
 from fscil_bench.seeding import Randomness
 from fscil_bench.spec import digest_of
 
@@ -50,6 +51,12 @@ class Source:
     path: Path | None
     digest: str
     unofficial: str | None = None
+
+    @property
+    def location(self) -> Path:
+        """The `path`, for readers whose data are on disk."""
+        assert self.path is not None, "the reader's own find gives a path"
+        return self.path
 
 
 @dataclass(frozen=True)
@@ -101,14 +108,14 @@ class Download:
     size: int
 
 
-class DatasetReader(ABC):
+class DatasetReader(Contract):
     """Reads one data set, from wherever its users keep it. Lives in `protocols/`.
 
     The engine asks `find` for the source, `index` for what is in it and streams `images` into
     the cache; a reader holds no more than one image at a time.
     """
 
-    name: ClassVar[str]
+    kind = "data set"
     download: ClassVar[Download | None] = None
     """The published archive, where it has an address."""
     advice: ClassVar[str] = ""

@@ -19,17 +19,14 @@ from fscil_bench.episodes.store import (
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.method import Method
 from fscil_bench.metrics import accuracy
+from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.request import Design, RunRequest
 from fscil_bench.running.runner import best_columns, named, notes_of
 from fscil_bench.running.sessions import SessionMaker
 from fscil_bench.running.workbench import Plan, Workbench, flags, spread
-from fscil_bench.spec import engine_digest
-from fscil_bench.store.runs import now
+from fscil_bench.store.files import now
 from fscil_bench.training.compute import environment
-
-EPISODE_MODULES = ("episode_draws", "episodes")
-"""Engine modules beside those of a run whose code can change an accuracy."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,13 @@ class EpisodesPlan:
 
     spec: EpisodesSpec
     plan: Plan
+
+    @property
+    def title(self) -> str:
+        """Name the episodes in a line."""
+        run = self.spec.run
+        design = self.spec.design.title
+        return f"{run.method} on {run.protocol.name}, {design}, seed {run.seed}"
 
 
 def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> EpisodesPlan:
@@ -51,7 +55,7 @@ def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> Epis
     check_learns(bench.registry, request.method)
     plan = bench.plan(request)
     check_design(design, plan.spec.protocol, plan.dataset)
-    spec = EpisodesSpec(run=plan.spec, design=design, engine=engine_digest(EPISODE_MODULES))
+    spec = EpisodesSpec(run=plan.spec, design=design, engine=engine_digest(*EPISODES))
     return EpisodesPlan(spec, plan)
 
 
@@ -88,6 +92,7 @@ def run_episodes(bench: Workbench, planned: EpisodesPlan, force: bool = False) -
         flags=flags(plan),
         notes=notes_of(method),
         parameters=plan.parameters,
+        network=bench.network(plan.spec.representation),
         environment=environment(bench.device),
         created=now(),
     )
@@ -149,3 +154,7 @@ def _check_state(method: Method, before: dict[str, torch.Tensor]) -> None:
             f"method {method.name!r} changed its state while it scored episodes, so that one "
             "depends on another; episode_scores must leave the state as it is"
         )
+
+
+EPISODES = (_accuracies,)
+"""Where the digest of the engine's code starts that decides accuracies, beside that of a run."""

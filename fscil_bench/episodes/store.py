@@ -16,7 +16,8 @@ from fscil_bench.errors import StoreError
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.request import Design
 from fscil_bench.spec import RunSpec, digest_of
-from fscil_bench.store.runs import Store, read_record, replaced_folder, work_folders, write_text
+from fscil_bench.store.files import read_record, replaced_folder, work_folders, write_text
+from fscil_bench.store.runs import Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,6 +65,7 @@ class EpisodesRecord(BaseModel):
         flags: words that a table must show beside the row.
         notes: what the method has to say of itself.
         parameters: how the method's parameters came about, in a phrase.
+        network: digest of the representation's weights; empty in records that do not tell.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -80,6 +82,7 @@ class EpisodesRecord(BaseModel):
     flags: tuple[str, ...] = ()
     notes: dict[str, int | float | str] = {}
     parameters: str = ""
+    network: str = ""
     environment: dict[str, Any] = {}
     created: str = ""
 

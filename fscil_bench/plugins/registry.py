@@ -10,23 +10,22 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, is_dataclass
 from functools import cache, cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fscil_bench.data.reader import DatasetReader
 from fscil_bench.errors import FscilError, UsageError, nearest
-from fscil_bench.method import Method
-from fscil_bench.params import NoParams
-from fscil_bench.plugins.digest import source_digest
+from fscil_bench.plugins.contract import Contract
+from fscil_bench.plugins.digest import FOLDERS, source_digest
 from fscil_bench.protocol import Protocol, load_protocol
-from fscil_bench.report import Report
-from fscil_bench.representation import Representation
+from fscil_bench.spec import digest_of
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+"""What a plug-in may be called: names become parts of paths and of commands."""
 GROUPS: Mapping[str, Callable[[Any], bool]] = {
     "all-frozen": lambda method: not method.needs.images,
     "all-images": lambda method: bool(method.needs.images),
@@ -36,16 +35,8 @@ GROUPS: Mapping[str, Callable[[Any], bool]] = {
 
 LONGEST_NAME = 100
 """Characters of a plug-in's name, which names folders and files too."""
-"""What a plug-in may be called: names become parts of paths and of commands."""
 FILE = "file"
 """The origin of a plug-in that a user gave by its path."""
-FOLDERS = ("methods", "protocols", "reports")
-CONTRACTS: Mapping[str, type] = {
-    "method": Method,
-    "representation": Representation,
-    "data set": DatasetReader,
-    "report": Report,
-}
 
 
 @dataclass(frozen=True)
@@ -59,18 +50,34 @@ class Plugin:
     origin: str
 
     def digest(self) -> str:
-        """Return the digest of the source that decides what the plug-in does.
+        """Return the digest of what decides what the plug-in does.
 
-        A class: its own source, with what it refers to in its file and in private siblings. An
-        edit after the first call does not count: what is loaded stays as it was, too.
+        A class: its code with all that it refers to, wherever that lies. A protocol: its values.
+        An edit after the first call does not count: what is loaded stays as it was, too.
         """
         return self._digest
 
     @cached_property
     def _digest(self) -> str:
-        if inspect.isclass(self.value):
-            return source_digest(self.file, self.value.__qualname__.partition(".")[0])
-        return hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]
+        if isinstance(self.value, Protocol):
+            return digest_of(self.value.model_dump())
+        return source_digest(self.file, self.value.__qualname__.partition(".")[0], self.beside)
+
+    @property
+    def where(self) -> str:
+        """Where it is defined, for messages."""
+        owner = f"class {self.place[1]}, " if self.place[1] else ""
+        return f"{self.file} ({owner}{self.origin})"
+
+    @property
+    def beside(self) -> bool:
+        """Whether it may import what lies beside its file, as one given by its path may."""
+        return self.origin == FILE
+
+    @property
+    def place(self) -> tuple[Path, str]:
+        """Where it is defined: a file, and in it a class (a protocol is a file)."""
+        return self.file.resolve(), getattr(self.value, "__qualname__", "")
 
 
 @dataclass
@@ -87,10 +94,10 @@ class Registry:
         """
         known = self.plugins.setdefault(plugin.kind, {})
         other = known.get(plugin.name)
-        if other is not None and other.file.resolve() != plugin.file.resolve():
+        if other is not None and other.place != plugin.place:
             raise UsageError(
-                f"two plug-ins define the {plugin.kind} {plugin.name!r}: {other.file} "
-                f"({other.origin}) and {plugin.file} ({plugin.origin}); rename one of them"
+                f"two plug-ins define the {plugin.kind} {plugin.name!r}: {other.where} and "
+                f"{plugin.where}; rename one of them"
             )
         known[plugin.name] = plugin
 
@@ -121,11 +128,14 @@ class Registry:
         """
         if name.endswith(".toml"):
             path = Path(name)
-            protocol = load_protocol(path)
+            protocol = load_protocol(path, self._protocol_files())
             self._check_file(protocol, path)
             return protocol, path.parent
         plugin = self.get("protocol", name)
         return plugin.value, plugin.file.parent
+
+    def _protocol_files(self) -> dict[str, Path]:
+        return {name: plugin.file for name, plugin in self.plugins.get("protocol", {}).items()}
 
     def _check_file(self, protocol: Protocol, path: Path) -> None:
         known = self.plugins.get("protocol", {}).get(protocol.name)
@@ -136,30 +146,28 @@ class Registry:
             )
 
     def add_module(self, module: ModuleType, origin: str) -> int:
-        """Register the plug-ins that a module defines; return how many there are."""
+        """Register the plug-ins that a module or package defines; return how many there are."""
         count = 0
         for value in vars(module).values():
-            if inspect.isclass(value) and value.__module__ == module.__name__:
+            if inspect.isclass(value) and f"{value.__module__}.".startswith(f"{module.__name__}."):
                 count += self.add_class(value, origin)
         return count
 
     def add_class(self, value: type, origin: str) -> int:
         """Register a class if it is a complete plug-in; return 1 if it is one."""
-        for kind, contract in CONTRACTS.items():
-            if not issubclass(value, contract) or inspect.isabstract(value):
-                continue
-            name = getattr(value, "name", "")
-            file = Path(inspect.getfile(value))
-            _check_contract(kind, value, file)
-            self.add(Plugin(kind, name, value, file, origin))
-            return 1
-        return 0
+        if not issubclass(value, Contract) or inspect.isabstract(value):
+            return 0
+        file = Path(inspect.getfile(value))
+        _check_declaration(value, file)
+        self.add(Plugin(value.kind, value.name, value, file, origin))
+        return 1
 
     def add_protocols(self, folder: Path, origin: str) -> int:
-        """Register every protocol TOML of a folder; return how many there are."""
-        files = sorted(folder.glob("*.toml"))
+        """Register every protocol TOML below a folder; return how many there are."""
+        found = sorted(folder.rglob("*.toml"))
+        files = [file for file in found if not _is_private(file.relative_to(folder).parts)]
         for file in files:
-            protocol = load_protocol(file)
+            protocol = load_protocol(file, self._protocol_files())
             self.add(Plugin("protocol", protocol.name, protocol, file, origin))
         return len(files)
 
@@ -169,13 +177,15 @@ class Registry:
         Raises:
             UsageError: the file is missing or does not validate.
         """
-        protocol = load_protocol(file)
+        protocol = load_protocol(file, self._protocol_files())
         plugin = Plugin("protocol", protocol.name, protocol, file, FILE)
         self.plugins.setdefault("protocol", {})[protocol.name] = plugin
         return protocol.name
 
     def add_file(self, file: Path) -> None:
         """Register the plug-ins of a Python file given by path.
+
+        While it is imported, what lies beside it can be imported by its bare name.
 
         Raises:
             UsageError: the file is missing, cannot be imported, or defines no plug-in.
@@ -190,7 +200,8 @@ class Registry:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
-            spec.loader.exec_module(module)
+            with _importable(file.resolve().parent, name):
+                spec.loader.exec_module(module)
         except FscilError:
             raise
         except (Exception, SystemExit) as error:
@@ -202,13 +213,53 @@ class Registry:
             )
 
 
+@contextmanager
+def _importable(folder: Path, owner: str) -> Iterator[None]:
+    """Let modules of a folder be imported by their bare names, and be filed under `owner` after.
+
+    So nothing else can take them for its own, and two folders may hold modules of one name.
+    """
+
+    def lies_there(module: ModuleType) -> bool:
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        return any(place and Path(place).is_relative_to(folder) for place in places)
+
+    held = {info.name for info in pkgutil.iter_modules([str(folder)])} - {"fscil_bench"}
+    hidden = {
+        name: module
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] in held and not lies_there(module)
+    }
+    for name in hidden:
+        del sys.modules[name]
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in [name for name in sys.modules if name not in before]:
+            if lies_there(sys.modules[name]):
+                _file_under(sys.modules.pop(name), f"{owner}.{name}")
+        sys.modules.update(hidden)
+
+
+def _file_under(module: ModuleType, name: str) -> None:
+    """Give a module another name, under which its classes find it for their annotations."""
+    for value in vars(module).values():
+        if inspect.isclass(value) and value.__module__ == module.__name__:
+            value.__module__ = name
+    module.__name__ = name
+    sys.modules[name] = module
+
+
 @cache
 def builtin_plugins() -> tuple[Plugin, ...]:
     """Return the plug-ins of the project's own folders and of installed entry points."""
     registry = Registry()
     for folder in FOLDERS:
-        package = importlib.import_module(f"fscil_bench.{folder}")
-        for module in _modules(package):
+        for module in _modules(_imported(f"fscil_bench.{folder}")):
             registry.add_module(module, "built in")
     registry.add_protocols(Path(str(package_folder("protocols"))), "built in")
     for folder in FOLDERS:
@@ -285,31 +336,48 @@ def _add_loaded(registry: Registry, value: Any, origin: str) -> None:
 
 
 def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not any(part.startswith("_") for part in info.name.split(".")):
-            yield importlib.import_module(info.name)
+    """Yield all modules and packages below a package, without those that begin with `_`."""
+    for info in pkgutil.iter_modules(package.__path__):
+        if not _is_private([info.name]):
+            module = _imported(f"{package.__name__}.{info.name}")
+            yield module
+            if info.ispkg:
+                yield from _modules(module)
 
 
-def _check_contract(kind: str, value: type, file: Path) -> None:
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except FscilError:
+        raise
+    except (Exception, SystemExit) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise UsageError(f"the plug-in module {name} cannot be imported: {problem}") from error
+
+
+def _is_private(parts: Iterable[str]) -> bool:
+    return any(part.startswith("_") for part in parts)
+
+
+def _check_declaration(value: type[Contract], file: Path) -> None:
     """Refuse a class whose name or parameters cannot be used."""
-    where = f"{file}: the {kind} {value.__name__}"
+    where = f"{file}: the {value.kind} {value.__name__}"
     name = getattr(value, "name", None)
     if not isinstance(name, str):
         raise UsageError(f"{where} has no `name`; give it one")
     if not re.fullmatch(NAME, name):
         raise UsageError(f"{where} is named {name!r}; use letters, digits, `_`, `.` and `-`")
-    if (kind == "method" and name in GROUPS) or len(name) > LONGEST_NAME:
+    if name in GROUPS or len(name) > LONGEST_NAME:
         raise UsageError(
             f"{where} is named {name!r}; {', '.join(GROUPS)} stand for groups of methods, and a "
             f"name has at most {LONGEST_NAME} characters"
         )
-    params = getattr(value, "Params", NoParams)
-    if not is_dataclass(params):
+    if not is_dataclass(value.Params):
         raise UsageError(f"{where}: `Params` must be a dataclass")
-    known = {field.name for field in fields(params)}
-    unknown = [n for n in getattr(value, "pretrain_params", ()) if n not in known]
-    if unknown:
-        raise UsageError(f"{where}: pretrain_params names {unknown[0]!r}, which Params lacks")
+    try:
+        value.check_declaration()
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
 
 
 def _describe(error: BaseException, file: Path) -> str:

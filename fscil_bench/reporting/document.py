@@ -18,10 +18,9 @@ from fscil_bench.reporting.tables import (
     latex_table,
     markdown_table,
 )
-from fscil_bench.request import Selection
-from fscil_bench.running.commands import seeds_text
+from fscil_bench.request import Selection, seeds_text
 from fscil_bench.spec import digest_of
-from fscil_bench.store.runs import replaced_file, write_text
+from fscil_bench.store.files import replaced_file, write_text
 
 LONGEST = 100
 """Characters of a folder's name; file systems allow 255 bytes, and paths have a limit too."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Lack
 from fscil_bench.reporting.choice import Chosen, plain_command
-from fscil_bench.running.commands import command_for, seeds_text
+from fscil_bench.request import seeds_text
+from fscil_bench.running.commands import command_for
 from fscil_bench.spec import RunSpec
 
 

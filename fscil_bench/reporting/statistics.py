@@ -33,9 +33,7 @@ PAIRING = ("representation_seed", "seed")
 Key = TypeVar("Key", bound=Hashable)
 
 
-def aggregate(
-    frame: pd.DataFrame, by: str | list[str], measures: Iterable[str]
-) -> pd.DataFrame:
+def aggregate(frame: pd.DataFrame, by: str | list[str], measures: Iterable[str]) -> pd.DataFrame:
     """Return a row for each value of `by`, indexed by it, in order of appearance.
 
     Its columns are `runs` (how many there are) and of each measure `{measure}_mean`,

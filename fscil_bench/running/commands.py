@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.plugins.registry import FILE, Registry
 from fscil_bench.protocol import Protocol
+from fscil_bench.request import Wanted, seeds_text
 from fscil_bench.running.pseudo import SUFFIX
 from fscil_bench.running.sessions import LISTED
 from fscil_bench.spec import RunSpec
-
-if TYPE_CHECKING:
-    from fscil_bench.request import Wanted
 
 UNKNOWN_FOLDER = "PATH/TO"
 """What a user has to fill in: where a file of theirs lies that was not given."""
@@ -65,7 +63,7 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     words = [*_plugins(spec.method, protocol.dataset, registry), "--method", spec.method]
     words += ["--protocol", protocol_word(name, registry)]
     words += ["--pseudo-incremental"] if pseudo else []
-    if brought.name != "cosine":
+    if brought.name != REPRESENTATION:
         words += ["--representation", brought.name]
     if spec.split == LISTED:
         words += ["--index-list", "DIR"]
@@ -99,23 +97,13 @@ def wanted_commands(wanted: Iterable[Wanted], registry: Registry) -> list[str]:
     ]
 
 
-def seeds_text(seeds: Sequence[int]) -> str:
-    """Return seeds as --seeds takes them: `0-9`, or `0,2,5-7`."""
-    ordered = enumerate(sorted(set(seeds)))
-    parts = []
-    for _, group in groupby(ordered, key=lambda pair: pair[1] - pair[0]):
-        run = [seed for _, seed in group]
-        parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
-    return ",".join(parts)
-
-
 def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
     request, design = wanted.request, wanted.episodes
     protocol, _ = registry.protocol(request.protocol)
     words = ["run" if design is None else "episodes"]
     words += [*_plugins(request.method, protocol.dataset, registry), "--method", request.method]
     words += ["--protocol", protocol_word(request.protocol, registry)]
-    if request.representation != "cosine":
+    if request.representation != REPRESENTATION:
         words += ["--representation", request.representation]
     if request.representation_seed:
         words += ["--representation-seed", str(request.representation_seed)]

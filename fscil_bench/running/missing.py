@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fscil_bench.episodes.run import EpisodesPlan, plan_episodes, run_episodes
 from fscil_bench.episodes.store import find_episodes
-from fscil_bench.errors import FscilError, StoreError, UsageError
-from fscil_bench.report import Report
+from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.request import Wanted
 from fscil_bench.running.workbench import Plan, Workbench
-
-
-def wanted_by(report: Report, params: Any) -> Sequence[Wanted]:
-    """Return the runs that a report with these parameters needs.
-
-    Raises:
-        UsageError: it does not say which.
-    """
-    wanted = report.requests(params)
-    if not wanted:
-        raise UsageError(
-            f"report {report.name!r} draws what is stored and asks for no run of its own, so that "
-            "there is nothing for --run-missing to make; it names with a command each what it lacks"
-        )
-    return wanted
 
 
 def make_missing(bench: Workbench, wanted: Sequence[Wanted]) -> tuple[str, ...]:

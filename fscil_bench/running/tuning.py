@@ -18,7 +18,8 @@ from fscil_bench.plugins.registry import Registry
 from fscil_bench.request import RunRequest
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.spec import RunSpec, digest_of
-from fscil_bench.store.runs import Store, StoredRun, now, write_text
+from fscil_bench.store.files import now, write_text
+from fscil_bench.store.runs import Store, StoredRun
 
 Criterion = Literal["last", "average", "harmonic"]
 CRITERIA: dict[Criterion, Callable[[StoredRun], float]] = {
@@ -187,6 +188,23 @@ def _trial(params: dict[str, Any], runs: Sequence[StoredRun], criterion: Criteri
         harmonic=over_seeds(CRITERIA["harmonic"]).mean,
         half_width=None if len(runs) < 2 else over_seeds(CRITERIA[criterion]).half_width,
     )
+
+
+def tuned_choice(bench: Workbench, tuning: Tuning) -> tuple[Choice, str]:
+    """Try every setting and store the choice; return it with the path of its file.
+
+    Raises:
+        FscilError: a run cannot be made.
+    """
+    plans = [bench.plan(each) for each in tuning.requests()]
+    runs = []
+    with bench.progress.task("runs", len(plans)) as task:
+        for number, plan in enumerate(plans):
+            runs.append(bench.run(plan))
+            task.update(number + 1, f"last {100 * runs[-1].accuracies[-1]:.2f} %")
+    choice = choose(tuning, runs, bench.registry)
+    protocol = bench.registry.protocol(tuning.request.protocol)[0].name
+    return choice, store_choice(bench.store, protocol, choice)
 
 
 def store_choice(store: Store, protocol: str, choice: Choice) -> str:

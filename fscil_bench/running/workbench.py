@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,13 +16,16 @@ import torch
 
 from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.lists import index_of, shots_from_lists
+from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
 from fscil_bench.errors import FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network
-from fscil_bench.params import params_dict, parse_params, published_params
-from fscil_bench.plugins.registry import Plugin, Registry
-from fscil_bench.progress import Progress
-from fscil_bench.protocol import Protocol
+from fscil_bench.options import Options
+from fscil_bench.params import params_dict, parse_params, published_params, refuse_unstorable
+from fscil_bench.plugins.digest import engine_digest
+from fscil_bench.plugins.registry import Plugin, Registry, load_registry
+from fscil_bench.progress import Progress, Silent
+from fscil_bench.protocol import ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
@@ -43,29 +47,22 @@ from fscil_bench.running.sessions import (
     read_canonical,
 )
 from fscil_bench.seeding import Randomness
-from fscil_bench.spec import (
-    RUN_MODULES,
-    TRAINING_MODULES,
-    RepresentationSpec,
-    RunSpec,
-    Views,
-    digest_of,
-    engine_digest,
-)
-from fscil_bench.store.runs import RunRecord, Store, StoredRun, now
+from fscil_bench.spec import Precision, RepresentationSpec, RunSpec, Views, digest_of
+from fscil_bench.store.files import now
+from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
 from fscil_bench.training.augment import augment, central, normalise, resized_crops
 from fscil_bench.training.compute import (
-    PrecisionChoice,
     autocast,
+    check_precision,
     environment,
+    faster_precision,
+    load_per_core,
     peak_memory,
     resolve_device,
-    resolve_precision,
 )
 from fscil_bench.training.features import Features, FeatureSource, check_views, weights_file
 from fscil_bench.training.loop import BaseTraining, LabelledImages
-from fscil_bench.training.machine import load_per_core
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
 
 
@@ -86,31 +83,15 @@ class Plan:
     parameters: str
 
     @property
+    def title(self) -> str:
+        """Name the run in a line."""
+        return f"{self.spec.method} on {self.spec.protocol.name}, seed {self.spec.seed}"
+
+    @property
     def final_class_count(self) -> int | None:
         """The number of classes at the end, for a method that declares to need it."""
         needed = self.method.needs.final_class_count
         return self.spec.protocol.classes_used if needed else None
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a workbench works, whatever it is asked to run.
-
-    Attributes:
-        data_roots: folders or archives in which data sets are looked for.
-        device: `auto`, `cpu`, `cuda`, `cuda:1` ...
-        precision: of base training; `auto` is bf16 where the hardware computes it.
-        weights: a file of pre-trained weights, `none`, or None for what the protocol wants.
-        unofficial_data: whether a copy that is not the published one may be used.
-        skip_broken: whether images that cannot be decoded are left out.
-    """
-
-    data_roots: Sequence[Path] = ()
-    device: str = "auto"
-    precision: PrecisionChoice = "auto"
-    weights: str | None = None
-    unofficial_data: bool = False
-    skip_broken: bool = False
 
 
 class Workbench:
@@ -126,10 +107,16 @@ class Workbench:
         self.store, self.registry, self.progress = store, registry, progress
         self.options = options or Options()
         self.device = resolve_device(self.options.device)
-        self.precision = resolve_precision(self.options.precision, self.device)
+        check_precision(self.options.precision)
         self._datasets: dict[str, Dataset] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
+
+    @classmethod
+    def open(cls, options: Options, progress: Progress | None = None) -> Workbench:
+        """Return a workbench on the store and with the plug-ins that the options name."""
+        registry = load_registry(options.plugin_files)
+        return cls(Store.of(options), registry, progress or Silent(), options)
 
     def plan(self, request: RunRequest) -> Plan:
         """Resolve a request; reads (and the first time decodes) the data, whose content counts.
@@ -165,9 +152,9 @@ class Workbench:
             pretraining=pretraining.title,
             images=protocol.images,
             recipe=protocol.recipe,
-            precision=self.precision,
+            precision=self.precision(protocol),
             code=brought.digest(),
-            engine=engine_digest(TRAINING_MODULES),
+            engine=engine_digest(*TRAINING),
         )
         spec = RunSpec(
             method=method.name,
@@ -179,8 +166,9 @@ class Workbench:
             seed=request.seed,
             views=views,
             code=method.digest(),
-            engine=engine_digest(RUN_MODULES),
+            engine=engine_digest(*RUN),
         )
+        refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
         made = brought.value(brought_params)
         return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
 
@@ -189,7 +177,11 @@ class Workbench:
         if not force:
             found = self.store.find(plan.spec)
             if found is not None and (not artifacts or found.artifacts()):
-                return found
+                if self._is_of_this_network(found):
+                    return found
+                self.progress.say(
+                    f"{plan.title}: made again, as its network is not the one that is stored now"
+                )
             artifacts = artifacts or self.store.has_artifacts(plan.spec)
         method, maker, pretrain_seconds = self.start(plan)
         outcome = run_sessions(method, maker, artifacts, self.progress)
@@ -206,12 +198,27 @@ class Workbench:
             flags=flags(plan),
             notes=outcome.notes,
             parameters=plan.parameters,
+            network=self.network(plan.spec.representation),
             representation_log=self.trained(plan).log,
             environment=environment(self.device),
             created=now(),
         )
         targets = plan.dataset.test.labels
         return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+
+    def network(self, spec: RepresentationSpec) -> str:
+        """Return the digest of a trained representation's weights: 16 hexadecimal digits.
+
+        One specification trains other weights on another machine or with other threads.
+        """
+        return stored_digest(weights_file(self.store, spec.key))[:16]
+
+    def _is_of_this_network(self, run: StoredRun) -> bool:
+        """Whether a stored run was made from the weights that are stored, as far as is known."""
+        spec, made_from = run.spec.representation, run.record.network
+        if not made_from or not weights_file(self.store, spec.key).exists():
+            return True
+        return made_from == self.network(spec)
 
     def start(self, plan: Plan) -> tuple[Method, SessionMaker, float]:
         """Return a plan's method before its base session, what hands it samples, and the seconds.
@@ -261,8 +268,17 @@ class Workbench:
         check_dataset(protocol, dataset)
         return dataset
 
+    def precision(self, protocol: Protocol) -> Precision:
+        """Return the precision of base training, as the options or a measurement say."""
+        known: dict[str, Precision] = {name: name for name in get_args(Precision)}
+        if self.options.precision in known:
+            return known[self.options.precision]
+        folder = partial(self.store.cache_folder, "precision")
+        return faster_precision(protocol.backbone, protocol.images.size, self.device, folder)
+
     def _pretraining(self, protocol: Protocol) -> Pretraining:
-        return resolve_pretraining(protocol.backbone, protocol.pretraining, self.options.weights)
+        weights = None if self.options.weights is None else str(self.options.weights)
+        return resolve_pretraining(protocol.backbone, protocol.pretraining, weights)
 
     def trained(self, plan: Plan) -> TrainedRepresentation:
         """Return the plan's representation, trained now if it is not stored."""
@@ -331,7 +347,8 @@ class Workbench:
     def _network(self, plan: Plan, trained: TrainedRepresentation) -> Network:
         images, operations = plan.spec.protocol.images, plan.spec.protocol.recipe.augment
         size, crops = images.size, "resized_crop" in operations
-        mean, std, device, precision = images.mean, images.std, self.device, self.precision
+        mean, std, device = images.mean, images.std, self.device
+        precision = plan.spec.representation.precision
 
         def train_pixels(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
             cut = resized_crops(list(pixels), size, generator) if crops else central(pixels, size)
@@ -371,6 +388,19 @@ class Workbench:
         tensors, meta = load_tensors(path)
         method.load_pretrained(tensors)
         return float(meta["seconds"])
+
+
+TRAINING = (
+    Workbench.dataset,
+    Workbench.trained,
+    FeatureSource,
+    Images,
+    ImageSpec,
+    Protocol.session_classes,
+)
+"""Where the engine's digest starts: what arranges data, trains a representation, reads features."""
+RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
+"""Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
 
 def _resolved(

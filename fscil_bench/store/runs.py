@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import errno
 import gc
-import json
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 from platformdirs import user_cache_path
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from fscil_bench.errors import StoreError
 from fscil_bench.metrics import (
     SessionMetrics,
     session_metrics,
 )
-from fscil_bench.spec import RunSpec, digest_of
+from fscil_bench.options import Options
+from fscil_bench.spec import RunSpec
+from fscil_bench.store.files import (
+    read_record,
+    record_text,
+    remedy,
+    replaced_file,
+    replaced_folder,
+    work_folders,
+    write_text,
+)
 
 SCHEMA_VERSION = 1
 RESULTS_VARIABLE = "FSCIL_BENCH_RESULTS"
 CACHE_VARIABLE = "FSCIL_BENCH_CACHE"
-DATA_VARIABLE = "FSCIL_BENCH_DATA"
 PREDICTIONS, ARTIFACTS = "predictions.npz", "artifacts.npz"
 
 
@@ -60,6 +64,7 @@ class RunRecord(BaseModel):
         representation_log: epochs, seconds, losses and held-out accuracy of base training.
         notes: what the method has to say of itself (repairs, steps not converged).
         parameters: how the method's parameters came about, in a phrase.
+        network: digest of the representation's weights; empty in records that do not tell.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -77,6 +82,7 @@ class RunRecord(BaseModel):
     flags: tuple[str, ...] = ()
     notes: dict[str, int | float | str] = {}
     parameters: str = ""
+    network: str = ""
     representation_log: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     created: str = ""
@@ -182,10 +188,15 @@ class Store:
     """
 
     def __init__(self, results: Path | None = None, cache: Path | None = None) -> None:
-        self.results = results or Path(os.environ.get(RESULTS_VARIABLE) or "results")
+        self.results = results or Path(os.environ.get(RESULTS_VARIABLE, "").strip() or "results")
         self.cache = cache or Path(
-            os.environ.get(CACHE_VARIABLE, "") or user_cache_path("fscil-bench")
+            os.environ.get(CACHE_VARIABLE, "").strip() or user_cache_path("fscil-bench")
         )
+
+    @classmethod
+    def of(cls, options: Options) -> Store:
+        """Return the store that options name."""
+        return cls(options.results_folder, options.cache_folder)
 
     def check_writable(self) -> None:
         """Try to write below both folders, so that no long work ends in vain.
@@ -257,8 +268,13 @@ class Store:
         targets: np.ndarray,
         artifacts: Mapping[str, np.ndarray],
     ) -> StoredRun:
-        """Write a finished run; `run.json`, which marks it as finished, comes last."""
+        """Write a finished run; `run.json`, which marks it as finished, comes last.
+
+        Raises:
+            StoreError: it cannot be written, or could not be read again.
+        """
         folder = self.run_folder(record.spec)
+        text = record_text(record)
         with replaced_folder(folder) as new:
             np.savez_compressed(
                 new / PREDICTIONS,
@@ -267,7 +283,7 @@ class Store:
             )
             if artifacts:
                 np.savez_compressed(new / ARTIFACTS, **dict(artifacts))  # type: ignore[arg-type]
-            write_text(new / "run.json", record.model_dump_json(indent=1) + "\n")
+            write_text(new / "run.json", text)
         return StoredRun(record, folder)
 
     def runs(self) -> tuple[list[StoredRun], list[StoreError]]:
@@ -295,25 +311,6 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def data_roots(given: Path | None = None) -> tuple[Path, ...]:
-    """Return the folders in which data sets are looked for, the given one first.
-
-    Then $FSCIL_BENCH_DATA and ./data.
-    """
-    variable = os.environ.get(DATA_VARIABLE)
-    candidates = [given, Path(variable) if variable else None, Path("data")]
-    return tuple(path for path in candidates if path is not None)
-
-
-def work_folders(root: Path) -> list[Path]:
-    """Return the folders PROTOCOL/METHOD/KEY below `root`, each of finished work.
-
-    One without its record is among them: as folders appear whole, something has damaged it.
-    """
-    found = root.glob("*/*/[!.]*")
-    return sorted(path for path in found if path.is_dir() or path.is_symlink())
-
-
 def read_run(folder: Path) -> StoredRun:
     """Read a run's record.
 
@@ -325,81 +322,13 @@ def read_run(folder: Path) -> StoredRun:
     protocol = record.spec.protocol
     seen = [protocol.classes_seen(t) for t in range(protocol.sessions + 1)]
     if [session.classes_seen for session in record.sessions] != seen:
-        raise StoreError(f"{path}: damaged, its sessions are not the protocol's; {_remedy(folder)}")
+        raise StoreError(f"{path}: damaged, its sessions are not the protocol's; {remedy(folder)}")
     if len(record.class_names) != protocol.classes_used:
         raise StoreError(
             f"{path}: damaged, it names {len(record.class_names)} classes, the protocol has "
-            f"{protocol.classes_used}; {_remedy(folder)}"
+            f"{protocol.classes_used}; {remedy(folder)}"
         )
     return StoredRun(record, folder)
-
-
-class Keyed(Protocol):
-    """What is recorded of finished work: its specification, with the key that this has."""
-
-    @property
-    def key(self) -> str:
-        """The key as recorded."""
-
-    @property
-    def spec(self) -> Any:
-        """The specification, whose own `key` it must be."""
-
-
-Record = TypeVar("Record", bound=Keyed)
-
-
-def read_record(path: Path, model: type[Record], version: int) -> Record:
-    """Read the JSON record in a folder that is named by its key.
-
-    Raises:
-        StoreError: it is damaged, of another schema, or not the one that its folder names.
-    """
-    remedy = _remedy(path.parent)
-    try:
-        content = path.read_bytes()
-        data = json.loads(content)
-    except FileNotFoundError as error:
-        raise StoreError(f"{path}: is missing, its folder is damaged; {remedy}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: damaged, not readable as JSON ({error}); {remedy}") from error
-    if not isinstance(data, dict):
-        raise StoreError(f"{path}: damaged, it holds no record; {remedy}")
-    found = data.get("schema_version")
-    if found != version:
-        newer = "update fscil-bench, or " if isinstance(found, int) and found > version else ""
-        raise StoreError(
-            f"{path}: has schema version {found!r}, this version of fscil-bench reads "
-            f"{version}; {newer}{remedy}"
-        )
-    try:
-        record: Record = _adapter(model).validate_json(content)
-    except ValidationError as error:
-        raise StoreError(f"{path}: {_problem(error)}; {remedy}") from error
-    # The text's own comes first: `record.spec` has fields that an older version did not know.
-    known = record.key == digest_of(data["spec"]) or record.key == record.spec.key
-    if path.parent.name != record.key or not known:
-        raise StoreError(
-            f"{path}: damaged, its specification does not belong to its folder's key; {remedy}"
-        )
-    return record
-
-
-@cache
-def _adapter(model: type[Record]) -> TypeAdapter[Record]:
-    return TypeAdapter(model)
-
-
-def _problem(error: ValidationError) -> str:
-    """Say what is wrong with a record."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return (
-            f"has {where}, which this version of fscil-bench does not know: another version "
-            "wrote it; update fscil-bench, or leave it be, or"
-        )
-    return f"damaged{' at ' * bool(where)}{where}: {first['msg']}"
 
 
 def _check_arrays(record: RunRecord, predictions: np.ndarray, targets: np.ndarray) -> None:
@@ -421,108 +350,3 @@ def _check_arrays(record: RunRecord, predictions: np.ndarray, targets: np.ndarra
         raise ValueError("predictions have classes that were not seen yet")
     if ((predictions >= 0) != (targets < seen[:, None])).any():
         raise ValueError("predictions lack test images of classes seen")
-
-
-def _remedy(folder: Path) -> str:
-    return f"remove the folder {folder} and run it again"
-
-
-def now() -> str:
-    """Return the time in UTC, ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old or the new one, never a part.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    with replaced_file(path) as new:
-        new.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def replaced_file(path: Path) -> Iterator[Path]:
-    """Give a temporary file beside `path` that takes its place when the block ends well.
-
-    Raises:
-        StoreError: the place cannot be written to.
-    """
-    with _explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-    new = Path(name)
-    try:
-        with _explained(path):
-            yield new
-            new.chmod(0o644)
-            new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-@contextmanager
-def replaced_folder(path: Path, mark: str | None = None) -> Iterator[Path]:
-    """Give a temporary folder beside `path` that takes its place when the block ends well.
-
-    If another process puts its own there in the same moment, that one stays. With `mark`, the
-    file that makes such a folder whole, a whole one that is there by then stays too: what is made
-    from one key is the same, and another process may be about to open it.
-
-    Raises:
-        StoreError: the place cannot be written to.
-    """
-    with _explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
-    try:
-        with _explained(path):
-            yield new
-            new.chmod(0o755)
-            _exchange(path, new, old / path.name, mark)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _exchange(path: Path, new: Path, old: Path, mark: str | None) -> None:
-    """Put `new` in the place of `path`, which is moved to `old`, or back if that fails.
-
-    A `path` that has the mark is never moved, not even for a moment.
-    """
-    if mark is not None:
-        with suppress(OSError):  # something is there, or the exchange below explains it
-            new.replace(path)
-            return
-        if (path / mark).exists():
-            return
-    with suppress(FileNotFoundError):
-        path.replace(old)
-    try:
-        new.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            return  # another process was quicker
-        if old.exists():
-            old.replace(path)
-        raise
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        place = Path(os.fsdecode(error.filename)).absolute() if error.filename else path
-        whole = path.absolute()
-        if whole.parent not in (place, *place.parents) and place not in whole.parents:
-            raise StoreError(f"{place}: cannot be read ({error.strerror or error})") from error
-        # The name of a temporary file beside `path` would tell a user nothing.
-        shown = path if place.parent == whole.parent else place
-        raise StoreError(
-            f"{shown}: cannot be written ({error.strerror or error}); choose "
-            f"another folder with --results, --cache or --out, or make room"
-        ) from error

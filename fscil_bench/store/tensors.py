@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fscil_bench.errors import StoreError
-from fscil_bench.store.runs import replaced_file
+from fscil_bench.store.files import replaced_file
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> None:

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from fscil_bench.data.reader import Dataset, ImageArray
-from fscil_bench.errors import StoreError, UsageError, nearest
+from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
 from fscil_bench.spec import Views
-from fscil_bench.store.runs import Store, replaced_folder, write_text
+from fscil_bench.store.files import replaced_folder, write_text
+from fscil_bench.store.runs import Store
 from fscil_bench.store.tensors import stored_digest
 from fscil_bench.training.loop import as_it_is, extract_features
 
@@ -90,6 +91,12 @@ class FeatureSource:
             for block in extract_features(
                 self.trained.backbone, array.images, members, self.images, self.device, shown
             ):
+                if not bool(torch.isfinite(block).all()):
+                    raise FscilError(
+                        f"{title}: the network gives features that are not finite for images "
+                        f"{done} to {done + len(block) - 1}; train it again, with a lower lr or "
+                        "--precision fp32"
+                    )
                 blocks.append(block.numpy())
                 done += len(block)
                 task.update(done)

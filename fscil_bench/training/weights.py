@@ -15,7 +15,7 @@ from torch import nn
 
 from fscil_bench.data.reader import file_digest
 from fscil_bench.errors import DataError, UsageError
-from fscil_bench.store.runs import replaced_file
+from fscil_bench.store.files import replaced_file
 
 NONE = "none"
 

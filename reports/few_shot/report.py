@@ -27,8 +27,8 @@ from fscil_bench.reporting.facts import (
     unequal_lines,
 )
 from fscil_bench.reporting.tables import ROW_COLUMNS
-from fscil_bench.request import Design, RunRequest, Wanted
-from fscil_bench.running.commands import protocol_word, seeds_text, wanted_commands
+from fscil_bench.request import Design, RunRequest, Wanted, seeds_text
+from fscil_bench.running.commands import protocol_word, wanted_commands
 
 from .episodes import EpisodeRow, episode_rows, reference_row
 

@@ -14,8 +14,8 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.report import Lack
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.frame import Results
-from fscil_bench.request import Design, Wanted
-from fscil_bench.running.commands import seeds_text, wanted_commands
+from fscil_bench.request import Design, Wanted, seeds_text
+from fscil_bench.running.commands import wanted_commands
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import StoredRun
 

@@ -13,7 +13,8 @@ from fscil_bench.params import params_dict
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.frame import Results
-from fscil_bench.running.commands import protocol_word, seeds_text
+from fscil_bench.request import seeds_text
+from fscil_bench.running.commands import protocol_word
 from fscil_bench.training.backbones import feature_dim
 
 from .variants import Variant, settings, typed_params

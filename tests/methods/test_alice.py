@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fscil_bench.methods._class_fusion import fused, pair_count, pair_labels
-from fscil_bench.methods.alice import Alice, AliceHead, margin_loss
+from fscil_bench.methods.alice import Alice, AliceHead, fused, margin_loss, pair_count, pair_labels
 from fscil_bench.representation import TrainingBatch
 from fscil_bench.testing import check_representation
 

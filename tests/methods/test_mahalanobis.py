@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,24 +9,21 @@ import torch
 from scipy.spatial.distance import cdist
 from torch.nn import functional as F
 
-from fscil_bench.methods import _whitening
-from fscil_bench.methods._whitening import correlation, shrunk, squared_distances, whitening
-from fscil_bench.methods.mahalanobis import Mahalanobis, MahalanobisParams
+from fscil_bench.methods import mahalanobis as _whitening
+from fscil_bench.methods.mahalanobis import (
+    Mahalanobis,
+    MahalanobisParams,
+    correlation,
+    shrunk,
+    squared_distances,
+    whitening,
+)
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.params import parse_params
 from fscil_bench.protocol import Session
 from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
 
 CLASSES = BASE + WAY * SESSIONS
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: tensors this small only lose by being shared out."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _method(**params: Any) -> Mahalanobis:

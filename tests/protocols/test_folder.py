@@ -13,13 +13,13 @@ import pytest
 from PIL import Image
 
 import fscil_bench
-from fscil_bench.data.reader import DatasetIndex, Item, Pixels, ReadRequest, Source
+from fscil_bench.data.reader import DatasetIndex, Item, Pixels, ReadRequest
 from fscil_bench.data.scan import scan
 from fscil_bench.errors import DataError, UsageError
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import ImageSpec
-from fscil_bench.protocols import folder as folder_module
-from fscil_bench.protocols.folder import FolderReader
 
+FolderReader = load_registry().get("data set", "folder").value
 SPEC = ImageSpec(size=12, mean=(0.5,) * 3, std=(0.25,) * 3)
 Options = Mapping[str, int | float | str]
 
@@ -324,8 +324,6 @@ def test_what_is_not_there_or_no_folder_is_said(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=r'no images are named; name your folder .* data = "path'):
         FolderReader().find([])
-    with pytest.raises(DataError, match="the source must be a folder or a CSV"):
-        FolderReader().index(Source(None, ""), ReadRequest(0, SPEC))
 
 
 def test_a_protocols_own_data_are_never_replaced_by_others(tmp_path: Path) -> None:
@@ -501,7 +499,7 @@ def test_a_huge_or_unreadable_file_is_named(
 ) -> None:
     classes(tmp_path, {"ant": 1, "bee": 1})
     (tmp_path / "ant" / "folder.png").mkdir()
-    monkeypatch.setattr(folder_module, "SIZE_LIMIT", 10)
+    monkeypatch.setattr("fscil_bench.protocols.folder.reader.SIZE_LIMIT", 10)
     huge, folder = images_of(tmp_path, [Item("ant/0.png", 0), Item("ant/folder.png", 0)])
     assert "bytes are absurd (at most 10)" in str(huge)
     assert isinstance(folder, DataError)

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from fscil_bench.errors import DataError
-from fscil_bench.protocols._pickled_arrays import as_text
-from fscil_bench.protocols._pickles import as_integers, read_table
+from fscil_bench.protocols._archives.pickles import as_integers, as_text, read_table
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 BLOCK = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)

@@ -1,0 +1,96 @@
+"""Where things lie and how to compute: the same options for every command and function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from fscil_bench.errors import UsageError, nearest
+
+DATA_VARIABLE = "FSCIL_BENCH_DATA"
+
+
+def option(default: Any, *flags: str, told: str) -> Any:
+    """Return a dataclass field that the command line offers too, with `told` as its help."""
+    return field(default=default, metadata={"flags": flags, "help": told})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is not part of a result but decides where it comes from and how it is computed.
+
+    An empty path is as good as none.
+    """
+
+    data_root: Path | str | None = option(
+        None,
+        told="Folder or archive where data sets are looked for first, before "
+        "$FSCIL_BENCH_DATA and ./data.",
+    )
+    device: str = option("auto", told="auto, cpu, cuda, cuda:1, mps ...")
+    precision: str = option(
+        "auto", told="Of base training: auto (bf16 where it is measured to be faster), fp32, bf16."
+    )
+    threads: int | None = option(
+        None, told="Threads on the CPU. (default: the cores that are free at the start)"
+    )
+    weights: Path | str | None = option(
+        None, told="A file of pre-trained weights, or none. (default: the protocol's)"
+    )
+    unofficial_data: bool = option(
+        False, "--unofficial-data", told="Use a copy that is not the published one."
+    )
+    skip_broken: bool = option(
+        False, "--skip-broken", told="Leave out images that cannot be decoded."
+    )
+    results: Path | str | None = option(
+        None, told="Folder of results. (default: $FSCIL_BENCH_RESULTS or ./results)"
+    )
+    cache: Path | str | None = option(
+        None, told="Folder of caches. (default: $FSCIL_BENCH_CACHE or the system's)"
+    )
+    plugins: Sequence[Path | str] = option(
+        (), "--plugin", told="A Python file that brings plug-ins. Repeatable."
+    )
+
+    def __post_init__(self) -> None:
+        """Make paths of texts; an empty one is left away, and never the current folder."""
+        for name in ("data_root", "results", "cache"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, Path(value) if value and str(value).strip() else None)
+
+    @property
+    def plugin_files(self) -> tuple[Path, ...]:
+        """The plug-in files."""
+        return tuple(map(Path, self.plugins))
+
+    @property
+    def results_folder(self) -> Path | None:
+        """The folder of results, if one is named."""
+        return Path(self.results) if self.results else None
+
+    @property
+    def cache_folder(self) -> Path | None:
+        """The folder of caches, if one is named."""
+        return Path(self.cache) if self.cache else None
+
+    def changed(self, **changes: Any) -> Options:
+        """Return these options with some fields changed.
+
+        Raises:
+            UsageError: an unknown name.
+        """
+        known = [each.name for each in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise UsageError(f"unknown option {name!r}; {nearest(name, known)}")
+        return replace(self, **changes)
+
+    @property
+    def data_roots(self) -> tuple[Path, ...]:
+        """The places in which data sets are looked for, the given one first."""
+        candidates = (self.data_root, os.environ.get(DATA_VARIABLE, "").strip(), "data")
+        return tuple(Path(place) for place in candidates if place)

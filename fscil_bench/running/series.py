@@ -1,0 +1,160 @@
+"""Many runs, one after the other: what a command or a call asks for, and making all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fscil_bench.defaults import REPRESENTATION
+from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.plugins.registry import Registry, expand_methods
+from fscil_bench.progress import Progress
+from fscil_bench.request import RunRequest
+
+Plan = TypeVar("Plan")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs of every method on every protocol and representation, over seeds.
+
+    Attributes:
+        methods: names, or words for groups of methods.
+        params: a method's parameters, by its name.
+        shared: further fields of every `RunRequest`.
+    """
+
+    methods: Sequence[str]
+    protocols: Sequence[str]
+    representations: Sequence[str] = (REPRESENTATION,)
+    seeds: Sequence[int] = (0,)
+    representation_seeds: Sequence[int] = (0,)
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    shared: Mapping[str, Any] = field(default_factory=dict)
+
+    def requests(self, registry: Registry, say: Callable[[str], None]) -> list[RunRequest]:
+        """Return the runs; `say` is told which methods of a group cannot stand somewhere.
+
+        Raises:
+            UsageError: an unknown method or representation, or nothing is asked for.
+        """
+        for kind in ("method", "protocol", "representation"):
+            if not getattr(self, f"{kind}s"):
+                raise UsageError(f"--{kind} names no {kind}; `fscil-bench list {kind}s` lists them")
+        return [
+            RunRequest(
+                method=method,
+                protocol=protocol,
+                representation=brought,
+                params=self.params.get(method, {}),
+                seed=seed,
+                representation_seed=base_seed,
+                **self.shared,
+            )
+            for protocol in self.protocols
+            for brought in self.representations
+            for base_seed in self.representation_seeds
+            for method in fitting_methods(self.methods, brought, registry, say)
+            for seed in self.seeds
+        ]
+
+
+def fitting_methods(
+    asked: Sequence[str], representation: str, registry: Registry, say: Callable[[str], None]
+) -> list[str]:
+    """Return the methods that can stand on a representation, and say which of a group cannot.
+
+    A method asked for by its own name stays, so that it is refused with the reason.
+    """
+    brought = set(registry.get("representation", representation).value.extras)
+    fitting = []
+    for name in expand_methods(asked, registry):
+        lacking = set(registry.get("method", name).value.needs.extras) - brought
+        if not lacking or name in asked:
+            fitting.append(name)
+            continue
+        say(
+            f"{name} is left out on representation {representation}: its tensors "
+            f"{', '.join(map(repr, sorted(lacking)))} come with {_bringing(lacking, registry)}"
+        )
+    return fitting
+
+
+def assigned(
+    settings: Mapping[str, Any], methods: Sequence[str], registry: Registry
+) -> dict[str, dict[str, Any]]:
+    """Give each method its settings: `name` to all of them, `METHOD.name` to one.
+
+    Raises:
+        UsageError: a setting names a method or parameter that is not there.
+    """
+    found: dict[str, dict[str, Any]] = {method: {} for method in methods}
+    for name, value in settings.items():
+        owner, dot, rest = name.rpartition(".")
+        if dot and owner not in found:
+            raise UsageError(f"--set {name}: {owner!r} is not run; {nearest(owner, methods)}")
+        for method in [owner] if dot else methods:
+            if not dot and len(methods) > 1:
+                _check_known(name, method, registry)
+            found[method][rest] = value
+    return found
+
+
+def make_all(
+    plans: Sequence[Plan],
+    make: Callable[[Plan], Made],
+    title: Callable[[Plan], str],
+    progress: Progress,
+    told: Callable[[str, Made | BaseException], None],
+    kind: str = "runs",
+) -> list[Made]:
+    """Make every plan, in order; one's failure does not cost the others theirs.
+
+    Args:
+        plans: what is made.
+        make: makes one of them.
+        title: names it.
+        progress: shows how far the whole is.
+        told: is given each title with what was made, or with the error.
+        kind: what the plans are, for messages.
+
+    Raises:
+        FscilError: some failed. The error of a single plan is raised as it is.
+    """
+    made, failures = [], 0
+    with progress.task(kind, len(plans)) as task:
+        for number, plan in enumerate(plans):
+            task.update(number, title(plan))
+            try:
+                made.append(make(plan))
+                told(title(plan), made[-1])
+            except (Exception, SystemExit) as error:
+                if len(plans) == 1:
+                    raise
+                failures += 1
+                told(title(plan), error)
+            task.update(number + 1)
+    if failures:
+        rest = "; the others are stored" if made else ""
+        raise FscilError(f"{failures} of {len(plans)} {kind} failed{rest}")
+    return made
+
+
+def _check_known(name: str, method: str, registry: Registry) -> None:
+    schema = registry.get("method", method).value.Params
+    if name not in schema.__dataclass_fields__:
+        raise UsageError(
+            f"--set {name}: method {method!r} has no such parameter; to set it for one "
+            f"method alone write --set METHOD.{name}=VALUE"
+        )
+
+
+def _bringing(extras: set[str], registry: Registry) -> str:
+    names = [
+        name
+        for name in registry.names("representation")
+        if extras <= set(registry.get("representation", name).value.extras)
+    ]
+    return f"representation {' or '.join(names)}" if names else "no registered representation"

@@ -1,0 +1,1 @@
+"""What several families of methods use: statistics, prototypes, training, classifiers."""

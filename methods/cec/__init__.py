@@ -1,0 +1,1 @@
+"""CEC: continually evolved classifiers."""

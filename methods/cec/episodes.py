@@ -1,0 +1,179 @@
+"""CEC's pseudo-incremental episodes: base classes play new ones, rotated copies of them too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch.nn import functional as F
+
+from fscil_bench.errors import FscilError, UsageError
+
+from .attention import GraphAttention
+
+Embed = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Gives the features (n, D) of base samples (n,), turned by so many quarter turns (n,)."""
+
+HALVING = 20
+"""Epochs after which the learning rates are halved: CEC's."""
+
+SHOWN = 3
+"""How often an epoch may show a base sample, on average: few samples make a short epoch."""
+
+
+@dataclass(frozen=True)
+class MetaParams:
+    """How the graph is learnt: SGD with Nesterov momentum 0.9, rates halved every 20 epochs.
+
+    Attributes:
+        epochs: epochs of the meta stage.
+        episodes: episodes of an epoch; fewer where the base session has so few samples that an
+            epoch would show each of them more than three times.
+        ways: base classes of an episode, and rotated copies beside them; all, if there are fewer.
+        shots: samples that a prototype of an episode is the mean of.
+        queries: queries for each class of an episode; fewer where a class has no more.
+        lr: learning rate of the graph.
+        weight_decay: of everything that is trained.
+        temperature: factor on the cosines.
+        layer_norm: whether the graph's output is normalised, as published.
+    """
+
+    epochs: Annotated[int, Field(ge=0)] = 100
+    episodes: Annotated[int, Field(gt=0)] = 50
+    ways: Annotated[int, Field(gt=1)] = 15
+    shots: Annotated[int, Field(gt=0)] = 1
+    queries: Annotated[int, Field(gt=0)] = 15
+    lr: Annotated[float, Field(gt=0)] = 2e-4
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    temperature: Annotated[float, Field(gt=0)] = 16.0
+    layer_norm: bool = True
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """What episodes are drawn from: the indices of each base class's samples, and the sizes."""
+
+    members: tuple[torch.Tensor, ...]
+    ways: int
+    shots: int
+    queries: int
+
+    @property
+    def samples(self) -> int:
+        """Base samples that one episode shows (each of them twice: as it is, and turned)."""
+        return self.ways * (self.shots + self.queries)
+
+    def draw(self, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return samples (ways, shots + queries) of random classes, and turns (ways,) of 1 to 3."""
+        chosen = torch.randperm(len(self.members), generator=generator)[: self.ways]
+        picks = []
+        for c in chosen.tolist():
+            order = torch.randperm(len(self.members[c]), generator=generator)
+            picks.append(self.members[c][order[: self.shots + self.queries]])
+        return torch.stack(picks), torch.randint(1, 4, (len(picks),), generator=generator)
+
+
+def base_episodes(name: str, labels: torch.Tensor, ids: tuple[int, ...], p: MetaParams) -> Episodes:
+    """Return the episodes of a base session with these labels (n,) and class ids.
+
+    Raises:
+        UsageError: a class is too small to give shots and a query.
+    """
+    members = tuple((labels == c).nonzero()[:, 0] for c in ids)
+    smallest = min(range(len(ids)), key=lambda i: len(members[i]))
+    left = len(members[smallest]) - p.shots
+    if left < 1:
+        raise UsageError(
+            f"{name}: class {ids[smallest]} has {len(members[smallest])} base samples, an episode "
+            f"needs shots + 1 = {p.shots + 1} of them; lower shots"
+        )
+    return Episodes(members, min(p.ways, len(ids)), p.shots, min(p.queries, left))
+
+
+def episode_features(
+    embed: Embed, samples: torch.Tensor, turns: torch.Tensor, shots: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return an episode's prototypes (2·ways, D) and queries (2·ways, q, D).
+
+    The first half are the classes as they are, the second their copies, all samples of a class
+    turned alike, which play the new classes.
+    """
+    ways, size = samples.shape
+    both = torch.cat([samples, samples]).flatten()
+    turned = torch.cat([torch.zeros_like(turns), turns]).repeat_interleave(size)
+    features = embed(both, turned).view(2 * ways, size, -1)
+    return features[:, :shots].mean(dim=1), features[:, shots:]
+
+
+def train_on_episodes(
+    attention: GraphAttention,
+    embed: Embed,
+    episodes: Episodes,
+    params: MetaParams,
+    generator: torch.Generator,
+    progress: Callable[[float], None],
+    others: Mapping[str, Any] | None = None,
+) -> torch.Tensor:
+    """Train the graph in place; return the mean loss of every epoch (epochs,).
+
+    Args:
+        attention: the graph, at its initialisation.
+        embed: gives features; those of a network that is trained along carry gradients.
+        episodes: what to draw from.
+        params: rates and sizes.
+        generator: what all draws come from.
+        progress: takes the fraction that is done.
+        others: a parameter group of the optimiser (`params`, `lr`) that is trained along.
+
+    Raises:
+        FscilError: the loss is not finite.
+    """
+    groups: list[dict[str, Any]] = [{"params": list(attention.parameters()), "lr": params.lr}]
+    groups += [dict(others)] if others else []
+    optimiser = torch.optim.SGD(
+        groups, lr=params.lr, momentum=0.9, nesterov=True, weight_decay=params.weight_decay
+    )
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, HALVING, 0.5)
+    losses = torch.zeros(params.epochs)
+    for epoch in range(params.epochs):
+        parts = []
+        for loss in _epoch(attention, embed, episodes, params, generator):
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            parts.append(loss.detach())
+        schedule.step()
+        losses[epoch] = torch.stack(parts).mean()
+        if not bool(torch.isfinite(losses[epoch])):
+            raise FscilError(
+                f"the loss of the episodes is {float(losses[epoch])} in epoch {epoch + 1}; lower "
+                f"lr (it is {params.lr})"
+            )
+        progress((epoch + 1) / params.epochs)
+    return losses
+
+
+def episodes_per_epoch(episodes: Episodes, wanted: int) -> int:
+    """Return how many episodes an epoch has where `wanted` are asked for."""
+    total = sum(len(members) for members in episodes.members)
+    return max(1, min(wanted, SHOWN * total // episodes.samples))
+
+
+def _epoch(
+    attention: GraphAttention,
+    embed: Embed,
+    episodes: Episodes,
+    params: MetaParams,
+    generator: torch.Generator,
+) -> Iterator[torch.Tensor]:
+    """Yield the loss of each of an epoch's episodes."""
+    for _ in range(episodes_per_epoch(episodes, params.episodes)):
+        samples, turns = episodes.draw(generator)
+        prototypes, queries = episode_features(embed, samples, turns, episodes.shots)
+        classes = torch.arange(len(queries), device=queries.device)
+        targets = classes.repeat_interleave(queries.shape[1])
+        cosines = attention(prototypes, queries.flatten(0, 1))
+        yield F.cross_entropy(params.temperature * cosines, targets)

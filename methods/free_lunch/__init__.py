@@ -1,0 +1,1 @@
+"""Free-Lunch: distribution calibration with statistics of base classes."""

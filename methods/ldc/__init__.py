@@ -1,0 +1,1 @@
+"""LDC: learnable distribution calibration."""

@@ -1,0 +1,332 @@
+"""LDC: learnable distribution calibration, reconstructed from the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from fscil_bench.errors import UsageError
+from fscil_bench.method import Method, MethodContext
+from fscil_bench.protocol import LabelledSamples, Queries, Session
+
+from .._shared.cosine import cosine_logits
+from .._shared.state import part_of, prefixed
+from .._shared.statistics import (
+    class_counts,
+    class_means,
+    classifier_rows,
+    in_space,
+    within_class_covariance,
+)
+from .classifier import train_classifier
+from .covariance import BorrowedCovariances, Covariances, Repairs, SharedCovariance
+from .matching import Convergence
+from .params import UNIT_PARAMS, LdcParams
+from .prior import MeanPrior, fit_prior, posterior_means
+from .sampler import ClassFactors, GaussianSampler, released_factors
+from .training import BaseClasses, train_unit
+from .unit import CalibrationUnit
+
+ARTIFACT_SAMPLES = 100
+"""Generated features of a class that `artifacts` returns for each recurrent step."""
+
+UNIT = "unit."
+"""How the unit's tensors are prefixed in the state."""
+
+STOPPED = "emd_plans_not_optimal"
+"""Name of the count of transport plans that the unit's training used short of the optimum."""
+
+UNIT_LOSS = "unit_loss"
+"""Name of the unit's training curve, kept with its parameters."""
+
+
+class Ldc(Method):
+    """Learnable distribution calibration (LDC), a reconstruction.
+
+    "Learnable Distribution Calibration for Few-Shot Class-Incremental Learning", Liu, Yang, Xie,
+    Wang, Tian and Ye. A few shots say where a class lies but not how it spreads. LDC keeps one
+    covariance Σ for all classes and learns, on base classes, a parameterised calibration unit
+    (PCU) that turns a class mean w_i and Σ into samples like the class's real features: a
+    convolutional mapping M gives the class its covariance Σ_i, a Gaussian sampler draws
+    x̃ ~ N(w_i, Σ_i), and a recurrent step f moves the samples, R times, towards real ones. In
+    every session the cosine classifier is trained on such samples of all classes seen, so that
+    old classes are not forgotten and new ones have more than K samples.
+
+    **Stored between sessions** (float32): classifier C·D, Σ D², the unit's parameters (some
+    hundred bytes), and with means=prototype the class means, another C·D. sampler=none stores the
+    classifier alone; covariance=empirical C0·D² instead of D²; new_means=posterior D + D² more;
+    recurrent_inputs=shots C more.
+
+    **Deviations.** The released code is a fragment; what the paper leaves open is settled here
+    (docs/methods/ldc.md, with theory, ablation and provenance of the defaults). The unit is
+    trained after the backbone; M returns a factor of Σ_i; L_m compares one-dimensional Gaussians;
+    half of the unit's steps simulate few-shot means; sampler means are class means, not rows;
+    everything may happen in Tukey space.
+
+    Features that are NaN, infinite, or negative in Tukey space are refused (`DataError`).
+    """
+
+    name = "ldc"
+    Params = LdcParams
+    pretrain_params = UNIT_PARAMS
+    tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "recurrent_inputs": ("sample", "shots"),
+        "new_means": ("sample", "posterior"),
+        "few_shot_weight": (0.0, 0.05, 0.2),
+    }
+
+    params: LdcParams
+
+    def __init__(self, params: LdcParams, context: MethodContext) -> None:
+        super().__init__(params, context)
+        self.unit = self._new_unit()
+        self.repairs = Repairs()
+        self.covariances = self._new_covariances(self.repairs)
+        self.classifier = self.prototypes = self.counts = torch.empty(0)
+        self.prior = MeanPrior(torch.empty(0), torch.empty(0))
+        self._stopped = 0
+        self._centres: torch.Tensor | None = None
+        self._losses: list[float] = []
+        self._unit_losses = torch.empty(0)
+
+    def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
+        """Train the calibration unit on base classes; return its parameters, on the CPU.
+
+        Raises:
+            UsageError: the parameters do not fit one another, or ask for held-out samples that
+                there are none of.
+        """
+        self.params.check(self.context.feature_dim)
+        unit, convergence, losses = self._new_unit(), Convergence(), torch.empty(0)
+        features, owners = self._labelled(base)
+        source, labels = self._statistics_source(base)
+        sizes = {c: int((labels == c).sum()) for c in base.class_ids}
+        usable = [c for c in base.class_ids if sizes[c] > 1]
+        if unit.shape.learnable and usable:
+            covariances = self._new_covariances(Repairs())
+            covariances.learn_base(source, labels, usable)
+            means = class_means(features, owners, usable).float()
+            unit.set_scales(means, covariances.root())
+            real = [source[labels == c] for c in usable]
+            factors = self._noise_factors(covariances, unit, means)
+            classes = BaseClasses(means, class_counts(owners, usable), real, factors)
+            generator = self._generator_base()
+            training = self.params.unit_training()
+            losses = train_unit(unit, training, classes, generator, progress, convergence)
+        tensors = {name: value.detach().cpu() for name, value in unit.state_dict().items()}
+        told = {STOPPED: torch.tensor([convergence.stopped]), UNIT_LOSS: losses}
+        return tensors | (told if tensors else {})
+
+    def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take the unit's parameters from `pretrain`."""
+        own = dict(tensors)
+        self._unit_losses = own.pop(UNIT_LOSS, torch.empty(0))
+        self._stopped = int(own.pop(STOPPED, torch.zeros(1)))
+        self.unit.load_state_dict(own)
+
+    def learn_base(self, base: Session) -> None:
+        """Set the classifier to the base classes' means and Σ⁽⁰⁾ to their mean covariance.
+
+        Raises:
+            UsageError: held-out statistics are asked for and there are none.
+        """
+        features, labels = self._labelled(base)
+        source, owners = self._statistics_source(base)
+        means = class_means(features, labels, base.class_ids).float()
+        self.classifier = self._centres = means
+        self.prototypes = means if self.params.keeps_prototypes else means[:0]
+        counts = class_counts(labels, base.class_ids)
+        self.counts = counts if self.params.keeps_counts else counts[:0]
+        if self.params.keeps_covariances:
+            self.covariances.learn_base(source, owners, base.class_ids)
+        if self.params.new_means == "posterior":
+            within, _ = within_class_covariance(source, owners, base.class_ids)
+            prior = fit_prior(means, within, counts)
+            self.prior = replace(
+                prior, mean=prior.mean.float(), covariance=prior.covariance.float()
+            )
+
+    def learn_session(self, session: Session) -> None:
+        """Add the new classes' means, update Σ, and train the classifier on calibrated samples."""
+        features, labels = self._labelled(session)
+        seen = len(self.classifier)
+        if self.params.keeps_covariances:
+            self.covariances.learn_session(features, labels, session.class_ids, seen)
+        new = self._new_means(features, labels, session)
+        rows = centres = torch.cat([self.classifier, new])
+        if self.params.keeps_prototypes:
+            centres = self.prototypes = torch.cat([self.prototypes, new])
+        if self.params.keeps_counts:
+            self.counts = torch.cat([self.counts, class_counts(labels, session.class_ids)])
+        self._centres, self._losses = centres, []
+        self.classifier = rows
+        if self.params.sampler != "none":
+            sampler = self._sampler(centres, self.counts, 0, centres)
+            targets = classifier_rows(session, seen, self.context.device)
+            generator = self._generator("session", session.index)
+            self.classifier, self._losses = train_classifier(
+                rows, seen, sampler, features, targets, self.params, generator
+            )
+
+    def scores(self, queries: Queries) -> torch.Tensor:
+        """Return cosines (n, classes seen) of queries and rows, times the temperature."""
+        return self._logits(queries, self.classifier)
+
+    def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
+        """Return cosines (n, way) of queries and rows trained for an episode's classes alone.
+
+        As in a session, with Σ⁽⁰⁾ as it is and calibrated samples of the episode's classes only.
+        """
+        features, labels = self._labelled(shots)
+        rows = means = self._new_means(features, labels, shots)
+        if self.params.sampler != "none":
+            counts = class_counts(labels, shots.class_ids)
+            sampler = self._sampler(means, counts, len(self.classifier), self._known)
+            generator = self._generator("episode", shots.index)
+            targets = classifier_rows(shots, 0, self.context.device)
+            rows, _ = train_classifier(means, 0, sampler, features, targets, self.params, generator)
+        return self._logits(queries, rows)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the classifier (C, D) and what the parameters need besides.
+
+        With samples: covariances, the unit, and prototypes (C, D) and counts (C,) if they are
+        kept; with posterior means: covariances, `prior_mean` (D,), `prior_covariance` (D, D).
+        """
+        state = {"classifier": self.classifier, **prefixed(UNIT, self.unit)}
+        if self.params.keeps_covariances:
+            state |= self.covariances.state_dict()
+        if self.params.keeps_prototypes:
+            state["prototypes"] = self.prototypes
+        if self.params.keeps_counts:
+            state["counts"] = self.counts
+        if self.params.new_means == "posterior":
+            state |= {"prior_mean": self.prior.mean, "prior_covariance": self.prior.covariance}
+        return {name: value.detach().cpu().clone() for name, value in state.items()}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Restore what `state_dict` returned."""
+        tensors = {name: value.to(self.context.device) for name, value in state.items()}
+        self.classifier = tensors["classifier"]
+        self.prototypes = tensors.get("prototypes", self.classifier[:0])
+        self.counts = tensors.get("counts", self.classifier[:0, 0])
+        if self.params.keeps_covariances:
+            self.covariances.load_state_dict(tensors)
+        if self.params.new_means == "posterior":
+            self.prior = MeanPrior(tensors["prior_mean"], tensors["prior_covariance"])
+        self.unit.load_state_dict(part_of(tensors, UNIT))
+
+    def artifacts(self) -> dict[str, np.ndarray]:
+        """Return generated features of all classes seen, per recurrent step, and the loss curve.
+
+        `generated_step0` … `generated_stepR` are float32 (classes seen, 100, D) in the method's
+        feature space; `feature_power` is the power that takes real features there.
+        `classifier_loss` (epochs,) is the mean training loss of the session's epochs; the base
+        session has `unit_loss` (unit_steps,), the matching loss of each step of the unit's
+        training, summed over the recurrent steps 0 … R.
+        """
+        power = self.params.tukey_beta if self.params.space == "tukey" else 1.0
+        arrays = {"feature_power": np.array(power)}
+        if self._losses:
+            arrays["classifier_loss"] = np.array(self._losses, dtype=np.float32)
+        elif len(self._unit_losses):
+            arrays["unit_loss"] = self._unit_losses.numpy()
+        if self._centres is not None and self.params.sampler != "none":
+            sampler = self._sampler(self._centres, self.counts, 0, self._centres)
+            generator = self._generator("artifacts", len(self._centres))
+            for step, drawn in enumerate(sampler.draw_steps(ARTIFACT_SAMPLES, generator)):
+                arrays[f"generated_step{step}"] = drawn.cpu().numpy()
+        return arrays
+
+    def notes(self) -> dict[str, int | float | str]:
+        """Return the repairs of covariances, solver failures, and how far the prior was shrunk."""
+        notes = self.repairs.notes() if self.params.keeps_covariances else {}
+        if self.params.loss == "emd" and self.params.directions == "full":
+            notes[STOPPED] = self._stopped
+        if self.params.new_means == "posterior":
+            notes["prior_shrinkage"] = float(f"{self.prior.shrinkage:.2g}")
+        return notes
+
+    @property
+    def _known(self) -> torch.Tensor:
+        """The means (C, D) of the classes seen."""
+        return self.prototypes if self.params.keeps_prototypes else self.classifier
+
+    @torch.no_grad()
+    def _new_means(
+        self, features: torch.Tensor, labels: torch.Tensor, session: Session
+    ) -> torch.Tensor:
+        """Return the means (way, D) of a session's classes, shrunk if the parameters say so."""
+        means = class_means(features, labels, session.class_ids).float()
+        if self.params.new_means == "sample":
+            return means
+        numbers = len(self.classifier) + torch.arange(session.way, device=means.device)
+        factors = self.covariances.factors(self.unit, self._known)(means, numbers).double()
+        counts, own = class_counts(labels, session.class_ids), factors.mT @ factors
+        return posterior_means(self.prior, means, own, counts, self.params.prior_weight).float()
+
+    def _sampler(
+        self, means: torch.Tensor, counts: torch.Tensor, first: int, known: torch.Tensor
+    ) -> GaussianSampler:
+        """Return the distributions of classes of these means, which have the numbers from `first`.
+
+        `counts` say how many samples each mean was taken of; `known` are the means of the classes
+        seen.
+        """
+        numbers = first + torch.arange(len(means), device=means.device)
+        factors = self._noise_factors(self.covariances, self.unit, known)
+        rank = self.params.noise_rank(means.shape[1])
+        kept = counts if self.params.keeps_counts else None
+        return GaussianSampler(self.unit, means, factors, numbers, rank, kept)
+
+    def _noise_factors(
+        self, covariances: Covariances, unit: CalibrationUnit, known: torch.Tensor
+    ) -> ClassFactors:
+        """Return what gives a class the factor that its noise is multiplied by."""
+        factors = covariances.factors(unit, known)
+        if self.params.sampler != "released":
+            return factors
+        return lambda means, numbers: released_factors(factors(means, numbers))
+
+    def _new_covariances(self, repairs: Repairs) -> Covariances:
+        if self.params.covariance == "empirical":
+            return BorrowedCovariances(self.params.nearest, repairs)
+        return SharedCovariance(self.params.update, repairs)
+
+    def _new_unit(self) -> CalibrationUnit:
+        initial = self.context.base_random.torch("unit", "initialisation")
+        return CalibrationUnit(self.params.unit_shape(), initial).to(self.context.device)
+
+    def _labelled(self, samples: LabelledSamples) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return samples' features (n, D) in the method's space, and their labels (n,)."""
+        return self._embed(samples), samples.labels.to(self.context.device)
+
+    def _logits(self, queries: Queries, rows: torch.Tensor) -> torch.Tensor:
+        return cosine_logits(self._embed(queries), rows, self.params.temperature)
+
+    def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
+        return in_space(samples, self.params.space, self.params.tukey_beta, self.context.device)
+
+    def _statistics_source(self, base: Session) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the features (n, D) and labels (n,) that Σ⁽⁰⁾ and the unit are learnt from."""
+        source: LabelledSamples | None = base
+        if self.params.statistics == "heldout":
+            source = base.heldout
+        if source is None or len(source) == 0:
+            raise UsageError(
+                "ldc: statistics=heldout needs base training images that the backbone was not "
+                "trained on; use a recipe with holdout > 0, or statistics=train"
+            )
+        return self._labelled(source)
+
+    def _generator_base(self) -> torch.Generator:
+        seed = self.context.base_random.seed("unit", "training")
+        return torch.Generator(self.context.device).manual_seed(seed)
+
+    def _generator(self, *purpose: str | int) -> torch.Generator:
+        seed = self.context.random.seed(*purpose)
+        return torch.Generator(self.context.device).manual_seed(seed)

@@ -1,0 +1,195 @@
+"""LDC's parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from fscil_bench.errors import UsageError
+
+from .._shared.statistics import Space
+from .matching import FULL_SAMPLES_PER_DIM, Directions, Loss
+from .training import UnitTraining
+from .unit import UnitShape
+
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveInt = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class LdcParams:
+    """Parameters of LDC; those up to `virtual_classes` shape the calibration unit.
+
+    Attributes:
+        space: where everything happens: `tukey` is x^β, for non-negative features; `raw` is x.
+        tukey_beta: β.
+        sampler: `gaussian` draws x̃ ~ N(w_i, Σ_i). `none` is the baseline: no unit, no samples,
+            no training; rows stay the class means. `released` is the published fragment's noise:
+            one normal number a sample, times 1ᵀΣ_i, so that samples lie on a line.
+        covariance: `mapped` gives each class its own Σ_i = M(w_i, Σ); `shared` gives all Σ;
+            `empirical` keeps every base class's own (4·C0·D² bytes), of which a new class has the
+            mean over its nearest base classes, as in Free-Lunch.
+        recurrent_steps: R.
+        recurrent_inputs: what the recurrent step sees of a dimension: the `sample` x̃ alone, or
+            of the class's `shots` as well: their mean w_i, and its standard error from Σ_i and
+            their number (kept, 4·C bytes).
+        hidden: channels between the two convolutions of M and of f.
+        kernel: side of their kernels; feature order carries no meaning, hence 1.
+        loss: the matching loss L_m.
+        directions: `sliced` averages one-dimensional divergences over the D axes and D fresh
+            random directions; `full` compares all dimensions at once and needs
+            unit_samples >= 8·D (`emd`: any number, but it is slow).
+        statistics: whether Σ⁽⁰⁾ and the unit's targets come from the base training samples or
+            from those that the backbone was not trained on.
+        unit_steps: optimiser steps of the unit's training.
+        unit_lr: their learning rate.
+        unit_classes: base classes in a step.
+        unit_samples: samples generated for each of them.
+        simulated_shots: K of the simulated few-shot means.
+        biased_steps: fraction of steps that use simulated few-shot means.
+        virtual_classes: fraction of a step's classes that are mixtures of two base classes.
+        nearest: base classes that a new class borrows from, with covariance `empirical`.
+        update: the session's covariance: `within` is the mean of its classes' own, `pooled` that
+            of all its samples together, which includes the spread between classes.
+        new_means: a new class's mean: `sample` is that of its shots, `posterior` the same shrunk
+            towards the base classes' mean, where the base classes' means vary little.
+        prior_weight: with `posterior`, factor on the shots' variance; the larger, the more of the
+            prior.
+        means: the samplers' means: `prototype` keeps the class means (another 4·C·D bytes),
+            `snapshot` takes the classifier rows as they stand when the session starts.
+        train_rows: whether sessions train all classifier rows or only the new ones.
+        epochs: passes of a session; an epoch draws `samples_per_class` fresh samples of every
+            class seen and uses each of them once, so it has C·samples_per_class/batch_size steps.
+        lr: learning rate of plain gradient descent on unit-length classifier rows.
+        batch_size: samples of a step, balanced over classes.
+        samples_per_class: samples of a class in an epoch.
+        sampled_weight: weight of the cross-entropy on calibrated samples; 0 trains on the shots
+            alone.
+        few_shot_weight: weight of the cross-entropy on the session's few-shot features.
+        temperature: factor on the cosines.
+    """
+
+    space: Space = "tukey"
+    tukey_beta: Annotated[float, Field(gt=0, le=1)] = 0.5
+    sampler: Literal["gaussian", "none", "released"] = "gaussian"
+    covariance: Literal["mapped", "shared", "empirical"] = "mapped"
+    recurrent_steps: NonNegativeInt = 1
+    recurrent_inputs: Literal["sample", "shots"] = "sample"
+    hidden: PositiveInt = 16
+    kernel: Annotated[Literal[1, 3], BeforeValidator(int)] = 1
+    loss: Loss = "kl"
+    directions: Directions = "sliced"
+    statistics: Literal["train", "heldout"] = "train"
+    unit_steps: NonNegativeInt = 600
+    unit_lr: PositiveFloat = 0.01
+    unit_classes: PositiveInt = 8
+    unit_samples: Annotated[int, Field(ge=2)] = 64
+    simulated_shots: PositiveInt = 5
+    biased_steps: Fraction = 0.5
+    virtual_classes: Fraction = 0.0
+    nearest: PositiveInt = 2
+    update: Literal["within", "pooled"] = "within"
+    new_means: Literal["sample", "posterior"] = "sample"
+    prior_weight: PositiveFloat = 1.0
+    means: Literal["prototype", "snapshot"] = "prototype"
+    train_rows: Literal["all", "new"] = "all"
+    epochs: NonNegativeInt = 100
+    lr: PositiveFloat = 0.01
+    batch_size: PositiveInt = 128
+    samples_per_class: PositiveInt = 16
+    sampled_weight: Weight = 1.0
+    few_shot_weight: Weight = 0.05
+    temperature: PositiveFloat = 16.0
+
+    @property
+    def keeps_covariances(self) -> bool:
+        """Whether anything needs covariances after the base session."""
+        return self.sampler != "none" or self.new_means == "posterior"
+
+    @property
+    def keeps_prototypes(self) -> bool:
+        """Whether class means are kept beside the classifier."""
+        return self.sampler != "none" and self.means == "prototype"
+
+    @property
+    def keeps_counts(self) -> bool:
+        """Whether the number of samples that each class mean was taken of is kept."""
+        shape = self.unit_shape()
+        return shape.sees_shots and shape.steps > 0
+
+    def unit_shape(self) -> UnitShape:
+        """Return which parameters the unit has; none where there is no sampler."""
+        sampled = self.sampler != "none"
+        return UnitShape(
+            mapped=sampled and self.covariance == "mapped",
+            steps=self.recurrent_steps if sampled else 0,
+            hidden=self.hidden,
+            kernel=self.kernel,
+            sees_shots=self.recurrent_inputs == "shots",
+        )
+
+    def unit_training(self) -> UnitTraining:
+        """Return how the unit is trained."""
+        return UnitTraining(
+            loss=self.loss,
+            directions=self.directions,
+            steps=self.unit_steps,
+            lr=self.unit_lr,
+            classes=self.unit_classes,
+            samples=self.unit_samples,
+            shots=self.simulated_shots,
+            biased=self.biased_steps,
+            virtual=self.virtual_classes,
+        )
+
+    def noise_rank(self, dim: int) -> int:
+        """Return how many normal numbers a sample of `dim` dimensions takes."""
+        if self.sampler == "released":
+            return 1
+        return dim * (self.nearest if self.covariance == "empirical" else 1)
+
+    def check(self, dim: int) -> None:
+        """Refuse parameters that do not fit one another, for features of `dim` dimensions.
+
+        Raises:
+            UsageError: they do not; the message says which, and what to set instead.
+        """
+        needed = FULL_SAMPLES_PER_DIM * dim
+        if self.directions == "full" and self.loss != "emd" and self.unit_samples < needed:
+            raise UsageError(
+                f"ldc: directions=full fits covariances of {dim} dimensions, which takes "
+                f"unit_samples >= {needed} (it is {self.unit_samples}); or use sliced"
+            )
+        if self.virtual_classes > 0 and self.covariance == "empirical":
+            raise UsageError(
+                "ldc: virtual_classes > 0 mixes classes that have no covariance of their own; use "
+                "covariance=mapped or shared, or virtual_classes=0"
+            )
+
+
+UNIT_PARAMS = (
+    "space",
+    "tukey_beta",
+    "sampler",
+    "covariance",
+    "recurrent_steps",
+    "recurrent_inputs",
+    "hidden",
+    "kernel",
+    "loss",
+    "directions",
+    "statistics",
+    "unit_steps",
+    "unit_lr",
+    "unit_classes",
+    "unit_samples",
+    "simulated_shots",
+    "biased_steps",
+    "virtual_classes",
+)
+"""The parameters that the unit depends on."""

@@ -1,0 +1,1 @@
+"""NC-FSCIL: a neck aligned with a fixed simplex of class directions."""

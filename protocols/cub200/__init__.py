@@ -1,0 +1,1 @@
+"""CUB-200-2011, from its archive or unpacked."""

@@ -1,0 +1,1 @@
+"""A user's own images, in folders or named by a table."""

@@ -1,0 +1,136 @@
+"""Lists the images of a folder that has a folder for each class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fscil_bench.errors import DataError, some
+
+from .pictures import ENDINGS, Picture, is_image, one_form, picture
+
+IGNORED = frozenset(("__macosx", "thumbs.db", "desktop.ini"))
+"""What systems leave behind, in small letters; names that begin with a dot are ignored too."""
+
+
+def list_tree(folder: Path) -> list[Picture]:
+    """Return the images of all classes.
+
+    Raises:
+        DataError: there are no class folders, one is empty, the halves have different classes,
+            or a folder cannot be read.
+    """
+    folders = _folders(folder)
+    if not folders:
+        images = sum(is_image(entry.name) for entry in _entries(folder))
+        raise DataError(
+            f"{folder}: has no class folders ({images} images lie in it directly); give each "
+            "class a folder of its own, or name a CSV with the columns path,label[,split]"
+        )
+    halves = _halves(folder, folders)
+    if halves is None:
+        return _classes(folder, folders, folder, None)
+    inner = {half: _folders(path) for half, path in halves.items()}
+    differing = sorted(set(inner["train"]) ^ set(inner["test"]))
+    if differing:
+        name = differing[0]
+        lacking, having = ("test", "train") if name in inner["train"] else ("train", "test")
+        raise DataError(
+            f"{halves[lacking]}: lacks the class {name!r}, which {halves[having]} has; both "
+            f"halves need the same classes (differing: {some(differing)})"
+        )
+    return [
+        one for half, path in halves.items() for one in _classes(path, inner[half], folder, half)
+    ]
+
+
+def _halves(folder: Path, folders: dict[str, Path]) -> dict[str, Path] | None:
+    """Return the folders of the two halves, if the folder is divided so."""
+    known = {name.casefold(): path for name, path in folders.items()}
+    train, test = known.get("train"), known.get("test", known.get("val"))
+    if train is None or test is None or not _folders(train) or not _folders(test):
+        return None
+    others = [
+        name
+        for name, path in folders.items()
+        if path not in (train, test) and name.casefold() != "val"
+    ]
+    if others:
+        raise DataError(
+            f"{folder}: has {train.name}/ and {test.name}/, and beside them {some(others)}; which "
+            "are halves and which are classes? Move one kind away"
+        )
+    return {"train": train, "test": test}
+
+
+def _classes(parent: Path, folders: dict[str, Path], root: Path, half: str | None) -> list[Picture]:
+    found: list[Picture] = []
+    empty = []
+    for name, folder in folders.items():
+        pictures = [
+            picture(path, path.relative_to(root).as_posix(), name, half)
+            for path in _images(folder, ())
+        ]
+        found += pictures
+        if not pictures:
+            empty.append(name)
+    if empty and not found:
+        raise DataError(f"{parent}: holds no images in any of its folders ({some(empty)})")
+    if empty:
+        raise DataError(
+            f"{parent}: {len(empty)} class folders hold no images: {some(empty)}; fill or remove "
+            f"them (images end in {', '.join(ENDINGS.split())})"
+        )
+    if len(folders) == 1 and half is None and (inner := _folders(folders[name])):
+        raise DataError(
+            f"{parent}: all {len(found)} images are of the single class {name!r}; its folder "
+            f"holds folders ({some(list(inner))}): if these are the classes, name {folders[name]}"
+        )
+    return found
+
+
+def _images(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[Path]:
+    """Yield the images in and below a folder; `above` are the folders that led here."""
+    status = folder.stat()
+    here = (status.st_dev, status.st_ino)
+    if here in above and status.st_ino:
+        raise DataError(f"{folder}: is a link to a folder that it lies in; remove it")
+    for entry in _entries(folder):
+        if entry.is_dir():
+            yield from _images(folder / entry.name, (*above, here))
+        elif is_image(entry.name):
+            yield folder / entry.name
+
+
+def _folders(folder: Path) -> dict[str, Path]:
+    """Return the folders in a folder by name, sorted.
+
+    Raises:
+        DataError: two names are one and the same to other systems.
+    """
+    found: dict[str, Path] = {}
+    for entry in _entries(folder):
+        if entry.is_dir():
+            name = one_form(entry.name)
+            if name in found:
+                raise DataError(
+                    f"{folder}: two class folders are called {name!r} in two forms of Unicode; "
+                    "rename one of them, or move their images together"
+                )
+            found[name] = folder / entry.name
+    return found
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what lies in a folder, sorted by name, without what systems leave behind."""
+    try:
+        with os.scandir(folder) as entries:
+            kept = [
+                entry
+                for entry in entries
+                if not entry.name.startswith(".") and entry.name.casefold() not in IGNORED
+            ]
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    return sorted(kept, key=lambda entry: (one_form(entry.name), entry.name))

@@ -1,0 +1,1 @@
+"""mini-ImageNet, from any of the copies that circulate."""

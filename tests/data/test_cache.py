@@ -1,0 +1,510 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fscil_bench.data import cache as image_cache
+from fscil_bench.data.cache import ImageCache, verify
+from fscil_bench.data.reader import (
+    Dataset,
+    DatasetIndex,
+    DatasetReader,
+    Digester,
+    Item,
+    Pixels,
+    ReadRequest,
+    Source,
+    file_digest,
+)
+from fscil_bench.errors import DataError, StoreError
+from fscil_bench.progress import Silent
+from fscil_bench.protocol import ImageSpec
+from fscil_bench.store.runs import Store
+
+TRAIN = (("a0", 0, None), ("a1", 0, None), ("b0", 1, None), ("a2", 0, None))
+TEST = (("t0", 0, None), ("t1", 1, None))
+Triples = Sequence[tuple[str, int, int | None]]
+
+
+class Reader(DatasetReader):
+    """Two classes of noise of one shape; `images_of` may be replaced to spoil some of it."""
+
+    name = "noise"
+
+    def __init__(self, train: Triples = TRAIN, test: Triples = TEST) -> None:
+        self.halves = [tuple(Item(*triple) for triple in half) for half in (train, test)]
+        self.digest, self.unofficial = "digest-1", None
+        self.spoilt: dict[str, Pixels | DataError] = {}
+        self.read = 0
+        self.before: Callable[[], None] = lambda: None
+
+    def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
+        del digest
+        return Source(roots[0] if roots else None, self.digest, self.unofficial)
+
+    def index(self, source: Source, request: ReadRequest) -> DatasetIndex:
+        del source, request
+        return DatasetIndex(("ä, b", "c"), *self.halves, class_keys=("1", "2"))
+
+    def images(
+        self, source: Source, items: Sequence[Item], request: ReadRequest
+    ) -> Iterator[Pixels | DataError]:
+        del source
+        self.before()
+        for item in items:
+            self.read += 1
+            yield self.spoilt.get(item.key, pixels(item.key, request))
+
+
+def pixels(key: str, request: ReadRequest) -> Pixels:
+    side = request.images.stored
+    longer = side + (len(key) + ord(key[-1])) % 5 if request.images.resize else side
+    random = np.random.default_rng([*key.encode()])
+    return random.integers(0, 256, (side, longer, 3), np.uint8)
+
+
+def request(size: int = 8, resize: int | None = None, **options: int) -> ReadRequest:
+    return ReadRequest(
+        2, ImageSpec(size=size, resize=resize, mean=(0.5,) * 3, std=(0.2,) * 3), options
+    )
+
+
+def load(
+    tmp_path: Path,
+    reader: Reader,
+    asked: ReadRequest | None = None,
+    *,
+    skip_broken: bool = False,
+    allow_unofficial: bool = False,
+    code: str = "code-1",
+) -> Dataset:
+    store = Store(tmp_path / "results", tmp_path / "cache")
+    cache = ImageCache(store, Silent(), skip_broken, allow_unofficial)
+    return cache.load(reader, code, [tmp_path], asked or request())
+
+
+def folders(tmp_path: Path) -> list[Path]:
+    """Return what lies in the cache of images, hidden leftovers included."""
+    return sorted((tmp_path / "cache" / "images").glob("*"))
+
+
+@pytest.mark.parametrize("resize", [None, 10], ids=["squares", "ragged"])
+def test_a_data_set_is_decoded_once_and_mapped_ever_after(
+    tmp_path: Path, resize: int | None
+) -> None:
+    reader, asked = Reader(), request(resize=resize)
+    for data in (load(tmp_path, reader, asked), load(tmp_path, reader, asked)):
+        assert (data.name, data.class_names, data.class_keys) == (
+            "noise",
+            ("ä, b", "c"),
+            ("1", "2"),
+        )
+        assert data.train.labels.tolist() == [0, 0, 1, 0]
+        assert data.train.keys == ("a0", "a1", "b0", "a2")
+        assert data.test.labels.tolist() == [0, 1]
+        assert isinstance(data.train.images.flat, np.memmap)
+        for half in (data.train, data.test):
+            for number, key in enumerate(half.keys):
+                assert np.array_equal(half.images[number], pixels(key, asked))
+        assert (data.skipped, data.unofficial) == (0, None)
+        assert data.train.of_class(0).tolist() == [0, 1, 3]
+    assert reader.read == 6
+
+
+def test_images_are_numbered_within_their_class_unless_the_reader_does(tmp_path: Path) -> None:
+    assert load(tmp_path, Reader()).train.numbers.tolist() == [0, 1, 0, 2]
+    numbered = Reader([("x", 0, 77), ("y", 1, 5), ("z", 0, 3)], TEST)
+    numbered.digest = "digest-2"
+    assert load(tmp_path, numbered).train.numbers.tolist() == [77, 5, 3]
+
+
+def test_what_decides_the_pixels_decides_the_folder(tmp_path: Path) -> None:
+    def changed(field: str, value: str) -> Reader:
+        reader = Reader()
+        setattr(reader, field, value)
+        return reader
+
+    fingerprints = [
+        load(tmp_path, Reader()).fingerprint,
+        load(tmp_path, changed("digest", "digest-2")).fingerprint,
+        load(tmp_path, changed("name", "other")).fingerprint,
+        load(tmp_path, Reader(), code="code-2").fingerprint,
+        load(tmp_path, Reader(), request(seed=1)).fingerprint,
+        load(tmp_path, Reader(), skip_broken=True).fingerprint,
+    ]
+    assert len(folders(tmp_path)) == 6
+    assert len(set(fingerprints)) == 1, "the content is the same"
+    others = {
+        load(tmp_path, Reader(), request(9)).fingerprint,
+        load(tmp_path, Reader(), request(resize=10)).fingerprint,
+        load(tmp_path, Reader(), request(resize=8)).fingerprint,
+    }
+    assert len(folders(tmp_path)) == 9
+    assert len({fingerprints[0], *others}) == 4
+
+
+def test_normalisation_is_no_part_of_what_is_stored(tmp_path: Path) -> None:
+    load(tmp_path, Reader())
+    asked = ReadRequest(2, ImageSpec(size=8, mean=(0.1,) * 3, std=(0.9,) * 3))
+    reader = Reader()
+    load(tmp_path, reader, asked)
+    assert reader.read == 0
+
+
+@pytest.mark.parametrize("change", ["pixel", "label", "half"])
+def test_the_fingerprint_follows_pixels_labels_and_halves(tmp_path: Path, change: str) -> None:
+    first = load(tmp_path, Reader()).fingerprint
+    reader = Reader()
+    if change == "label":
+        reader = Reader([*TRAIN[:3], ("a2", 1, None)])
+    elif change == "half":
+        reader = Reader(TRAIN[:3], [("a2", 0, None), *TEST])
+    else:
+        spoilt = pixels("a1", request()).copy()
+        spoilt[0, 0, 0] ^= 1
+        reader.spoilt["a1"] = spoilt
+    reader.digest = "digest-2"
+    assert load(tmp_path, reader).fingerprint != first
+
+
+def test_whether_a_copy_is_official_is_asked_anew(tmp_path: Path) -> None:
+    reader = Reader()
+    assert load(tmp_path, reader).unofficial is None
+    reader.unofficial = "another digest"
+    with pytest.raises(DataError, match="another digest; --unofficial-data uses this copy"):
+        load(tmp_path, reader)
+    assert load(tmp_path, reader, allow_unofficial=True).unofficial == "another digest"
+    assert reader.read == 6
+
+
+def broken(reader: Reader, *keys: str) -> Reader:
+    for key in keys:
+        reader.spoilt[key] = DataError(f"folder/{key}.jpg: the image file is empty")
+    return reader
+
+
+def test_broken_images_are_all_listed(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        load(tmp_path, broken(Reader(), "a1", "t0"))
+    assert str(caught.value) == (
+        "data set 'noise': 2 images cannot be used (--skip-broken leaves them out and records "
+        "how many):\n"
+        "  folder/a1.jpg: the image file is empty\n"
+        "  folder/t0.jpg: the image file is empty"
+    )
+    assert folders(tmp_path) == [], "nothing half-written"
+
+
+def test_a_long_list_of_broken_images_is_cut(tmp_path: Path) -> None:
+    keys = [f"k{number}" for number in range(25)]
+    reader = broken(Reader([(key, 0, None) for key in keys]), *keys)
+    with pytest.raises(DataError) as caught:
+        load(tmp_path, reader)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 22
+    assert lines[-1] == "  and 5 more"
+
+
+def test_broken_images_are_skipped_and_counted_and_numbers_stay(tmp_path: Path) -> None:
+    for _ in range(2):
+        data = load(tmp_path, broken(Reader(), "a1", "t0"), skip_broken=True)
+        assert data.skipped == 2
+        assert data.train.keys == ("a0", "b0", "a2")
+        assert data.train.labels.tolist() == [0, 1, 0]
+        assert data.train.numbers.tolist() == [0, 0, 2], "as published lists count them"
+        assert data.test.keys == ("t1",)
+        assert np.array_equal(data.train.images[2], pixels("a2", request()))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros((8, 8, 3), np.float32),
+        np.zeros((8, 8), np.uint8),
+        np.zeros((8, 8, 4), np.uint8),
+        np.zeros((8, 9, 3), np.uint8),
+        np.zeros((7, 7, 3), np.uint8),
+    ],
+)
+def test_a_reader_that_gives_other_than_asked_for_is_named(tmp_path: Path, wrong: Pixels) -> None:
+    reader = Reader()
+    reader.spoilt["b0"] = wrong
+    with pytest.raises(DataError) as caught:
+        load(tmp_path, reader)
+    assert str(caught.value) == (
+        f"reader 'noise' gave b0 as {wrong.dtype} {wrong.shape}; expected uint8 (H, W, 3) with a "
+        "shorter side of 8"
+    )
+    assert folders(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("train", "problem"),
+    [
+        ([*TRAIN, ("x", 2, None)], "x has label 2, outside 0 … 1"),
+        ([*TRAIN, ("x", -1, None)], "x has label -1, outside 0 … 1"),
+        (
+            [*TRAIN, ("t1", 1, None), ("t0", 0, None)],
+            "2 images are both training and test images: t0, t1",
+        ),
+    ],
+)
+def test_an_index_that_makes_no_sense_is_refused(
+    tmp_path: Path, train: Triples, problem: str
+) -> None:
+    with pytest.raises(DataError, match=problem):
+        load(tmp_path, Reader(train))
+    assert folders(tmp_path) == []
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), DataError("cut short"), ValueError("bug")])
+def test_an_interrupted_build_leaves_nothing_and_is_made_anew(
+    tmp_path: Path, fault: BaseException
+) -> None:
+    reader = Reader()
+
+    def stop() -> None:
+        if reader.read == 4:  # the training half is done
+            raise fault
+
+    reader.before = stop
+    with pytest.raises(type(fault)):
+        load(tmp_path, reader)
+    assert folders(tmp_path) == []
+    reader.before = lambda: None
+    assert len(load(tmp_path, reader).test) == 2
+
+
+def saved(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("meta.json", b"{"),
+        ("meta.json", b"{}"),
+        ("train.bin", b"short"),
+        ("test.bin", None),
+        ("train_shapes.npy", None),
+        ("train_shapes.npy", b"no array"),
+        ("train_labels.npy", b""),
+        ("train_labels.npy", saved(np.zeros(3, np.int64))),
+        ("meta.json", b"[]"),
+        ("test_numbers.npy", None),
+    ],
+)
+def test_a_damaged_cache_is_named_and_can_be_made_anew(
+    tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    load(tmp_path, Reader())
+    (folder,) = folders(tmp_path)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        load(tmp_path, Reader())
+    text = str(caught.value)
+    assert text.startswith(f"{folder}: the image cache is damaged (")
+    assert text.endswith(
+        f"; remove the folder, by hand or with `fscil-bench data clear {folder}`, and the images "
+        "are decoded again"
+    )
+    shutil.rmtree(folder)
+    assert len(load(tmp_path, Reader()).train) == 4
+
+
+@pytest.mark.parametrize("resize", [None, 10], ids=["squares", "ragged"])
+def test_a_cache_as_it_was_decoded_is_verified(tmp_path: Path, resize: int | None) -> None:
+    verify(load(tmp_path, Reader(), request(resize=resize)))
+    data = load(tmp_path, broken(Reader(), "a1", "t0"), skip_broken=True)
+    verify(data)
+    rearranged = replace(data.train, labels=1 - data.train.labels)
+    verify(replace(data, train=rearranged, fingerprint="of another order"))
+    for folder in folders(tmp_path):
+        assert (folder / "meta.json").exists(), "verifying removes nothing"
+
+
+@pytest.mark.parametrize("name", ["train.bin", "test.bin", "train_labels.npy"])
+def test_changed_content_of_the_same_size_is_found(tmp_path: Path, name: str) -> None:
+    load(tmp_path, Reader())
+    (folder,) = folders(tmp_path)
+    content = bytearray((folder / name).read_bytes())
+    content[-8] ^= 1
+    (folder / name).write_bytes(content)
+    data = load(tmp_path, Reader())
+    with pytest.raises(DataError) as caught:
+        verify(data)
+    text = str(caught.value)
+    assert text.startswith(f"{folder}: the image cache is damaged (its content has the fingerpr")
+    assert f", not {data.fingerprint}); remove the folder" in text
+
+
+def test_a_cache_without_its_mark_is_made_anew(tmp_path: Path) -> None:
+    load(tmp_path, Reader())
+    (folder,) = folders(tmp_path)
+    (folder / "meta.json").unlink()
+    reader = Reader()
+    load(tmp_path, reader)
+    assert reader.read == 6
+    assert folders(tmp_path) == [folder]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the cache's folder should be")
+    with pytest.raises(StoreError, match=r"cache.*cannot be written"):
+        load(tmp_path, Reader())
+
+
+def test_a_build_that_ends_second_does_not_disturb_the_first(tmp_path: Path) -> None:
+    first, second = Reader(), Reader()
+    opened, places = [], []
+
+    def meanwhile() -> None:
+        if not opened:
+            opened.append(load(tmp_path, first))
+            places.extend(
+                folder.stat().st_ino for folder in folders(tmp_path) if folder.name[0] != "."
+            )
+
+    second.before = meanwhile
+    later = load(tmp_path, second)
+    now = [folder.stat().st_ino for folder in folders(tmp_path)]
+    assert now == places, "a whole cache is not moved away even for a moment"
+    assert (first.read, second.read) == (6, 6)
+    for data in (opened[0], later):
+        for number, key in enumerate(data.train.keys):
+            assert np.array_equal(data.train.images[number], pixels(key, request()))
+    assert len(folders(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("when", [1, 2])
+def test_a_cache_that_another_process_ends_at_the_last_moment_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int
+) -> None:
+    replaced, moves, opened = Path.replace, [], []
+
+    def late(path: Path, target: Path) -> Path:
+        if path.parent == tmp_path / "cache" / "images" and not opened:
+            moves.append(path)
+            if len(moves) == when:
+                opened.append(None)
+                opened[0] = load(tmp_path, Reader())
+        return replaced(path, target)
+
+    monkeypatch.setattr(Path, "replace", late)
+    if when == 2:  # a folder without its mark is moved away first
+        load(tmp_path, Reader())
+        (folders(tmp_path)[0] / "meta.json").unlink()
+        moves.clear()
+        opened.clear()
+    later = load(tmp_path, Reader())
+    assert later.fingerprint == opened[0].fingerprint
+    assert np.array_equal(opened[0].train.images[1], pixels("a1", request()))
+    assert len(folders(tmp_path)) == 1
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_cache import Reader, load
+mine, other = (Path(sys.argv[2]) / name for name in sys.argv[3:5])
+reader = Reader()
+def meet():
+    mine.touch()
+    end = time.monotonic() + 60
+    while not other.exists():
+        assert time.monotonic() < end, "the other process did not come"
+reader.before = meet
+data = load(Path(sys.argv[2]), reader)
+print(data.fingerprint, reader.read, len(data.train), int(data.train.images[1].sum()))
+"""
+
+
+def test_two_processes_at_once_make_one_cache(tmp_path: Path) -> None:
+    here = str(Path(__file__).parent)
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, here, str(tmp_path), *names],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for names in (("one", "two"), ("two", "one"))
+    ]
+    outputs = [process.communicate(timeout=120) for process in running]
+    assert [process.returncode for process in running] == [0, 0], outputs
+    assert outputs[0][0] == outputs[1][0]
+    assert len(folders(tmp_path)) == 1
+    reader = Reader()
+    assert load(tmp_path, reader).fingerprint == outputs[0][0].split()[0]
+    assert reader.read == 0
+
+
+class Digesting(Reader):
+    """Asks for the digest of a file, as readers of archives do."""
+
+    def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
+        return Source(roots[0], digest(roots[0] / "archive.zip", "md5"))
+
+
+def test_digests_are_remembered_until_the_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def counted(path: Path, algorithm: str) -> str:
+        asked.append(path.name)
+        return file_digest(path, algorithm)
+
+    monkeypatch.setattr(image_cache, "file_digest", counted)
+    archive = tmp_path / "archive.zip"
+    archive.write_bytes(b"one")
+    for _ in range(3):
+        load(tmp_path, Digesting())
+    assert asked == ["archive.zip"]
+    assert len(folders(tmp_path)) == 1
+    archive.write_bytes(b"another")
+    load(tmp_path, Digesting())
+    assert len(asked) == 2
+    assert len(folders(tmp_path)) == 2, "another content is another cache"
+
+
+def test_a_file_rewritten_with_its_old_time_is_hashed_again(tmp_path: Path) -> None:
+    archive = tmp_path / "archive.zip"
+    archive.write_bytes(b"one")
+    before = archive.stat()
+    load(tmp_path, Digesting())
+    end = time.monotonic() + 10
+    while archive.stat().st_ctime_ns == before.st_ctime_ns and time.monotonic() < end:
+        archive.write_bytes(b"two")  # until the clock of the file system has moved on
+        os.utime(archive, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert archive.stat().st_mtime_ns == before.st_mtime_ns
+    load(tmp_path, Digesting())
+    assert len(folders(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"md5:x": "y"}'])
+def test_a_damaged_memory_of_digests_is_replaced(tmp_path: Path, content: str) -> None:
+    (tmp_path / "archive.zip").write_bytes(b"one")
+    load(tmp_path, Digesting())
+    memo = tmp_path / "cache" / "digests.json"
+    memo.write_text(content)
+    load(tmp_path, Digesting())
+    known = json.loads(memo.read_text())
+    assert file_digest(tmp_path / "archive.zip", "md5") in known.values()
+    assert len(folders(tmp_path)) == 1

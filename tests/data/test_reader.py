@@ -1,0 +1,188 @@
+"""Decoding and preparing images, and the order of a data set's classes."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fscil_bench import api
+from fscil_bench.data.pixels import Images
+from fscil_bench.data.reader import Dataset, ImageArray, decode_rgb, prepare, reordered
+from fscil_bench.errors import DataError, UsageError
+from fscil_bench.protocol import ImageSpec
+
+TOY = Path(__file__).parents[1] / "toy"
+KEYS = ("a", "b", "c d", "é")
+
+
+def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+def spec(size: int, resize: int | None = None) -> ImageSpec:
+    return ImageSpec(size=size, resize=resize, mean=(0, 0, 0), std=(1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "expected"),
+    [
+        (Image.new("L", (4, 4), 77), "PNG", (77, 77, 77)),
+        (Image.new("RGBA", (4, 4), (10, 20, 30, 255)), "PNG", (10, 20, 30)),
+        (Image.new("CMYK", (4, 4), (0, 0, 0, 255)), "JPEG", (0, 0, 0)),
+        (Image.new("RGB", (4, 4), (200, 100, 50)).convert("P"), "PNG", None),
+        (Image.fromarray(np.full((4, 4), 0x8000, np.uint16)), "PNG", (128, 128, 128)),
+        (Image.new("1", (4, 4), 1), "PNG", (255, 255, 255)),
+        (Image.new("LA", (4, 4), (90, 255)), "PNG", (90, 90, 90)),
+    ],
+    ids=["gray", "alpha", "cmyk", "palette", "16 bit", "bilevel", "gray alpha"],
+)
+def test_every_mode_becomes_rgb(
+    image: Image.Image, kind: str, expected: tuple[int, int, int] | None
+) -> None:
+    decoded = decode_rgb(encoded(image, kind), "a/b.png")
+    assert decoded.mode == "RGB"
+    assert decoded.size == (4, 4)
+    if expected is not None:
+        assert np.abs(np.array(decoded.getpixel((1, 1))).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "empty"),
+        (b"<html>", "cannot be decoded"),
+        (encoded(Image.new("RGB", (40, 40)))[:60], "cannot be decoded"),
+        (encoded(Image.effect_noise((64, 64), 50).convert("RGB"), "JPEG")[:700], "cannot be"),
+    ],
+    ids=["empty", "a web page", "truncated PNG", "truncated JPEG"],
+)
+def test_a_broken_image_is_named_by_its_path(content: bytes, reason: str) -> None:
+    with pytest.raises(DataError, match=f"folder/broken.jpg: .*{reason}"):
+        decode_rgb(content, "folder/broken.jpg")
+
+
+@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1), (2, 101)])
+def test_an_absurdly_long_image_is_refused_before_it_is_resized(size: tuple[int, int]) -> None:
+    content = encoded(Image.new("RGB", size))
+    with pytest.raises(DataError) as caught:
+        decode_rgb(content, "folder/long.png")
+    assert str(caught.value).startswith(f"folder/long.png: refused, {size[0]}×{size[1]} pixels")
+    with pytest.raises(DataError, match="at most 50 times"):
+        prepare(Image.new("RGB", size), spec(224, 256))
+
+
+def test_a_long_image_within_reason_is_taken() -> None:
+    image = decode_rgb(encoded(Image.new("RGB", (500, 10))), "panorama.png")
+    assert prepare(image, spec(8, 10)).shape == (10, 500, 3)
+
+
+def test_the_central_square_of_the_resized_image_is_cut_out() -> None:
+    pixels = np.zeros((10, 20, 3), np.uint8)
+    pixels[:, 5:15] = 255
+    square = prepare(Image.fromarray(pixels), spec(10))
+    assert square.shape == (10, 10, 3)
+    assert (square == 255).all(), "columns 5 to 14 are the centre"
+
+
+@pytest.mark.parametrize("size", [(64, 64), (100, 37), (37, 100), (500, 375), (33, 1000)])
+def test_any_shape_becomes_a_square(size: tuple[int, int]) -> None:
+    assert prepare(Image.new("RGB", size), spec(28)).shape == (28, 28, 3)
+    assert min(prepare(Image.new("RGB", size), spec(28, 32)).shape[:2]) == 32, "stored whole"
+
+
+def test_resizing_is_torchvisions() -> None:
+    from torchvision import transforms
+
+    image = Image.effect_noise((50, 40), 60).convert("RGB")
+    expected = transforms.Compose([transforms.Resize(28), transforms.CenterCrop(28)])(image)
+    assert np.array_equal(prepare(image, spec(28)), np.asarray(expected))
+    whole = Images.from_block(prepare(image, spec(28, 32))[None])
+    expected = transforms.Compose([transforms.Resize(32), transforms.CenterCrop(28)])(image)
+    cut = whole.squares(np.array([0]), 28)[0].numpy()
+    assert np.array_equal(cut, np.asarray(expected))
+
+
+@pytest.fixture
+def dataset() -> Dataset:
+    labels = np.array([0, 1, 2, 3, 3])
+    images = Images.from_block(np.zeros((5, 8, 8, 3), np.uint8))
+    half = ImageArray(images, labels, np.arange(5), tuple("vwxyz"))
+    return Dataset("toy", ("A", "B", "C", "D"), KEYS, half, half, "f")
+
+
+def listed(dataset: Dataset, folder: Path, text: str) -> Dataset:
+    (folder / "order.txt").write_text(text, encoding="utf-8")
+    return reordered(dataset, "list:order.txt", folder)
+
+
+def test_a_list_orders_the_classes(dataset: Dataset, tmp_path: Path) -> None:
+    found = listed(dataset, tmp_path, "\ufeff# the order\nc d\r\né\r\n\r\n# the rest\nb\n a \n\n")
+    assert found.class_keys == ("c d", "é", "b", "a")
+    assert found.class_names == ("C", "D", "B", "A")
+    assert found.train.labels.tolist() == [3, 2, 0, 1, 1]
+    assert found.test.labels.tolist() == [3, 2, 0, 1, 1]
+    assert dataset.class_keys == KEYS
+
+
+def test_the_list_counts_and_not_how_it_is_written(dataset: Dataset, tmp_path: Path) -> None:
+    one = listed(dataset, tmp_path, "a\nc d\nb\né").fingerprint
+    assert listed(dataset, tmp_path, "# x\na\n\nc d\nb\né\n").fingerprint == one
+    assert listed(dataset, tmp_path, "c d\na\nb\né").fingerprint != one
+    assert reordered(dataset, "dataset", tmp_path).fingerprint == "f"
+    assert reordered(dataset, "seed:3", tmp_path).fingerprint == "f"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a\nb\nx\né\nc d",
+            "order.txt:3: data set 'toy' has no class 'x'; its first is called 'a'",
+        ),
+        ("a\n\nb\na\n", "order.txt:4: class 'a' is listed already, on line 1"),
+        ("a\nb\n", "order.txt: lists 2 of the 4 classes of data set 'toy'; missing: c d, é"),
+        ("", "lists 0 of the 4 classes"),
+    ],
+)
+def test_a_list_of_no_use_is_refused(
+    dataset: Dataset, tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        listed(dataset, tmp_path, text)
+
+
+def test_a_missing_or_binary_list_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"absent.txt: cannot be read as a list of classes"):
+        reordered(dataset, "list:absent.txt", tmp_path)
+    (tmp_path / "order.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"order.txt: cannot be read as a list of classes"):
+        reordered(dataset, "list:order.txt", tmp_path)
+
+
+def test_a_protocol_lists_its_classes_beside_itself(tmp_path: Path) -> None:
+    order = [8, 9, 0, 1, 2, 3, 4, 5, 6, 7]
+    (tmp_path / "order.txt").write_text("\n".join(f"toy {c}" for c in order))
+    text = (TOY / "toy.toml").read_text().replace('"toy_shots.csv"', '""')
+    changed = text.replace('split = "seeded"', 'split = "seeded"\nclass_order = "list:order.txt"')
+    (tmp_path / "listed.toml").write_text(changed.replace('name = "toy"', 'name = "listed"'))
+    settings: dict[str, Any] = {
+        "plugins": [TOY / "toy_reader.py"],
+        "results": tmp_path / "results",
+        "cache": tmp_path / "cache",
+        "precision": "fp32",
+    }
+    run = api.run("ncm", str(tmp_path / "listed.toml"), **settings)
+    assert run.record.class_names == tuple(f"toy {c}" for c in order)
+    assert run.spec.representation.class_order == "list:order.txt"
+    (tmp_path / "order.txt").write_text("\n".join(f"toy {c}" for c in reversed(order)))
+    other = api.run("ncm", str(tmp_path / "listed.toml"), **settings)
+    assert other.spec.representation.key != run.spec.representation.key
+    with pytest.raises(UsageError, match="no published list of shots; use --split seeded"):
+        api.run("ncm", str(tmp_path / "listed.toml"), split="canonical", **settings)

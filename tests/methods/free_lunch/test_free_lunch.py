@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fscil_bench.errors import DataError, UsageError
+from fscil_bench.methods._shared.softmax import Fit, fit_logistic
+from fscil_bench.methods.free_lunch import free_lunch
+from fscil_bench.methods.free_lunch.free_lunch import FreeLunch
+from fscil_bench.methods.logistic import Logistic
+from fscil_bench.params import parse_params
+from fscil_bench.protocol import Queries, Session
+from fscil_bench.seeding import Randomness
+from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
+
+CLASSES = BASE + WAY * SESSIONS
+SMALL = {"samples_per_class": 30, "episode_samples": 60}
+
+
+def _method(seed: int = 0, **params: Any) -> FreeLunch:
+    values = parse_params("free_lunch", FreeLunch.Params, SMALL | params)
+    context = replace(ToyTask().context(FreeLunch), random=Randomness(("seed", seed)))
+    return FreeLunch(values, context)
+
+
+def _learnt(sessions: int = SESSIONS, seed: int = 0, shot: int = 3, **params: Any) -> FreeLunch:
+    method, task = _method(seed, **params), ToyTask(shot)
+    method.learn_base(task.session(0))
+    for number in range(1, sessions + 1):
+        method.learn_session(task.session(number))
+    return method
+
+
+def _accuracy(method: FreeLunch) -> float:
+    predicted = method.scores(ToyTask(queries=200).queries()).argmax(dim=1)
+    return float((predicted == torch.arange(200) % CLASSES).float().mean())
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {"space": "raw", "alpha_mode": "ones"},
+    {"head": "cosine"},
+    {"k": 0},
+    {"k": BASE},
+    {"byte_budget": 4 * DIM * DIM},
+    {"byte_budget": 3 * 4 * BASE * DIM, "budget_mode": "low_rank"},
+]
+
+
+@pytest.mark.parametrize("params", VARIANTS, ids=str)
+def test_every_choice_conforms(params: dict[str, Any]) -> None:
+    check_method(FreeLunch, SMALL | params)
+
+
+@pytest.mark.parametrize("params", [{}, {"head": "cosine"}, {"space": "raw"}], ids=str)
+def test_it_tells_toy_classes_apart(params: dict[str, Any]) -> None:
+    assert _accuracy(_learnt(**params)) > 0.8
+
+
+def test_it_stores_statistics_mixtures_and_the_classifier() -> None:
+    shots = 3 * WAY * SESSIONS
+    base, classifier = 4 * BASE * (DIM + DIM**2), 4 * CLASSES * (DIM + 1)
+    assert _learnt(0).state_bytes() == base + 4 * BASE * (DIM + 1)
+    for k in (0, 2):
+        mixtures = 4 * shots * (DIM + k + 1)
+        assert _learnt(k=k).state_bytes() == base + mixtures + classifier
+    cosine = _learnt(head="cosine").state_bytes()
+    assert cosine == _learnt().state_bytes() - 4 * CLASSES
+
+
+@pytest.mark.parametrize("mode", ["full", "low_rank"])
+@pytest.mark.parametrize("budget", [1100, 2047, 2048, 3000, 5000])
+def test_a_byte_budget_bounds_what_covariances_take(mode: str, budget: int) -> None:
+    method = _learnt(byte_budget=budget, budget_mode=mode)
+    parts = {"covariances", "factors", "residuals"}
+    taken = sum(4 * t.numel() for name, t in method.state_dict().items() if name in parts)
+    assert 0 < taken <= budget
+    name = "covariances_kept" if mode == "full" else "covariance_rank"
+    per_unit = 4 * DIM * DIM if mode == "full" else 4 * BASE * DIM
+    assert method.notes()[name] == budget // per_unit - (mode == "low_rank")
+
+
+def test_a_budget_too_small_is_refused_with_numbers() -> None:
+    with pytest.raises(UsageError, match=r"byte_budget = 1000 .*1024 bytes"):
+        _learnt(0, byte_budget=1000)
+    with pytest.raises(UsageError, match=r"byte_budget = 300 .*384 bytes"):
+        _learnt(0, byte_budget=300, budget_mode="low_rank")
+
+
+def test_more_neighbours_than_base_classes_are_refused() -> None:
+    with pytest.raises(UsageError, match=f"k = 7 neighbours, but there are {BASE} base classes"):
+        _learnt(0, k=7)
+
+
+def test_without_neighbours_and_alpha_an_episode_is_regression_on_copies_of_its_shots() -> None:
+    task = ToyTask()
+    shots, queries = task.episode(0)
+    copies = 1 + 60 // 3  # twenty samples of every shot, and the shot
+    plain = {"k": 0, "alpha": 0.0, "space": "raw", "penalty": float(copies)}
+    method = _method(**plain)
+    method.learn_base(task.session(0))
+    regression = Logistic(Logistic.Params(), task.context(Logistic))
+    regression.learn_base(task.session(0))
+    found = method.episode_scores(shots, queries)
+    expected = regression.episode_scores(shots, queries)
+    centred = [scores - scores.mean(dim=1, keepdim=True) for scores in (found, expected)]
+    assert torch.allclose(*centred, atol=0.02)
+
+
+def test_neighbours_of_a_new_class_are_the_base_classes_nearest_to_each_shot() -> None:
+    method, session = _learnt(1), ToyTask().session(1)
+    shots = session.features.sqrt()
+    base = ToyTask().session(0)
+    means = torch.stack(
+        [base.features[base.labels == c].sqrt().mean(dim=0) for c in base.class_ids]
+    )
+    for row, shot in enumerate(shots):
+        nearest = (means - shot).norm(dim=1).argsort()[:2]
+        assert set(method.mixtures.neighbours[row].tolist()) == set(nearest.tolist())
+        expected = (means[nearest].sum(dim=0) + shot) / 3
+        assert torch.allclose(method.mixtures.means[row], expected, atol=1e-5)
+
+
+def test_every_class_seen_is_trained_on_its_number_of_samples_and_on_its_own_shots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[torch.Tensor] = []
+
+    def spy(samples: torch.Tensor, labels: torch.Tensor, *args: Any, **more: Any) -> Fit:
+        assert len(samples) == len(labels)
+        seen.append(labels.bincount())
+        return fit_logistic(samples, labels, *args, **more)
+
+    monkeypatch.setattr(free_lunch, "fit_logistic", spy)
+    _learnt()
+    assert seen[0].tolist() == [30] * BASE
+    assert seen[1].tolist() == [30] * BASE + [33] * WAY
+    assert seen[2].tolist() == [30] * (BASE + WAY) + [33] * WAY
+
+
+def test_samples_converge_to_each_classs_distribution() -> None:
+    method = _learnt(alpha=0.01)
+    drawn, labels = method._drawn_of_all(30_000, torch.Generator().manual_seed(0))
+    base = ToyTask().session(0)
+    own = base.features[base.labels == 4].sqrt().double()
+    of_base = drawn[labels == 4].double()
+    assert torch.allclose(of_base.mean(dim=0), own.mean(dim=0), atol=0.01)
+    assert torch.allclose(torch.cov(of_base.T), torch.cov(own.T), atol=0.01)
+    of_new = drawn[labels == CLASSES - 1].double()
+    means = method.mixtures.means[method.mixtures.owners == CLASSES - 1].double()
+    assert len(means) == 3
+    assert torch.allclose(of_new.mean(dim=0), means.mean(dim=0), atol=0.01)
+
+
+def test_the_start_changes_only_the_time() -> None:
+    task = ToyTask()
+    warm, cold = _learnt(1), _learnt(1)
+    cold.weights, cold.intercept = 0 * cold.weights, 0 * cold.intercept
+    for method in (warm, cold):
+        method.learn_session(task.session(2))
+    scores = [m.scores(task.queries()).log_softmax(dim=1) for m in (warm, cold)]
+    assert torch.allclose(*scores, atol=0.03)
+    assert torch.equal(scores[0].argmax(dim=1), scores[1].argmax(dim=1))
+
+
+def test_learning_goes_on_from_a_saved_state_as_if_never_interrupted() -> None:
+    for params in ({}, *VARIANTS):
+        first = _learnt(1, **params)
+        second = _method(**params)
+        second.load_state_dict(first.state_dict())
+        for method in (first, second):
+            method.learn_session(ToyTask().session(2))
+        for name, tensor in first.state_dict().items():
+            assert torch.equal(tensor, second.state_dict()[name]), (params, name)
+
+
+def test_noise_comes_from_the_seed_and_differs_between_sessions_and_episodes() -> None:
+    first, again, other = _learnt(), _learnt(), _learnt(seed=1)
+    assert torch.equal(first.weights, again.weights)
+    assert not torch.equal(first.weights, other.weights)
+    shots, queries = ToyTask().episode(0)
+    scores = first.episode_scores(shots, queries)
+    assert torch.equal(scores, first.episode_scores(shots, queries))
+    assert not torch.equal(scores, first.episode_scores(replace(shots, index=9), queries))
+
+
+def test_an_episode_leaves_the_state_as_it_was() -> None:
+    method = _learnt()
+    before = method.state_dict()
+    shots, queries = ToyTask().episode(0)
+    assert method.episode_scores(shots, queries).shape == (len(queries), shots.way)
+    for name, tensor in method.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+@pytest.mark.parametrize("params", [{}, {"head": "cosine"}], ids=str)
+def test_one_shot_is_enough(params: dict[str, Any]) -> None:
+    method = _learnt(shot=1, **params)
+    assert torch.isfinite(method.scores(ToyTask().queries())).all()
+    assert method.notes()["fits_not_converged"] == 0
+
+
+def test_base_classes_of_one_sample_have_no_covariance_and_are_counted() -> None:
+    session = Session(
+        torch.tensor([0, 0, 0, 1, 2]),
+        {"plain": torch.rand(5, DIM, generator=torch.Generator().manual_seed(0))},
+        class_ids=(0, 1, 2),
+        classes_seen=3,
+    )
+    method = _method()
+    method.learn_base(session)
+    assert method.notes()["classes_without_covariance"] == 2
+    assert not method.covariances.covariance(1).any()  # type: ignore[union-attr]
+    assert torch.isfinite(method.weights).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("head", ["logistic", "cosine"])
+def test_constant_features_give_finite_scores(value: float, head: str) -> None:
+    session = ToyTask().session(0)
+    constant = torch.full_like(session.features, value)
+    method = _method(head=head)
+    method.learn_base(replace(session, views={"plain": constant}))
+    new = ToyTask().session(1)
+    method.learn_session(replace(new, views={"plain": torch.full_like(new.features, value)}))
+    assert torch.isfinite(method.scores(Queries({"plain": constant[:4]}))).all()
+    assert method.notes()["eigenvalues_raised"] == 0
+
+
+def test_more_dimensions_than_samples_are_repaired_and_noted() -> None:
+    session = ToyTask().session(0)
+    few = torch.cat([torch.where(session.labels == c)[0][:5] for c in session.class_ids])
+    method = _method(alpha=0.0)
+    method.learn_base(
+        replace(session, labels=session.labels[few], views={"plain": session.features[few]})
+    )
+    notes = method.notes()
+    assert 0 < notes["covariances_repaired"] <= BASE  # type: ignore[operator]
+    assert notes["eigenvalues_raised"] >= notes["covariances_repaired"]  # type: ignore[operator]
+    assert 0 < notes["largest_raise"] < 1e-4  # type: ignore[operator]
+    assert torch.isfinite(method.weights).all()
+
+
+def test_features_that_cannot_be_used_are_refused_by_class_and_row() -> None:
+    base = ToyTask().session(0)
+    base.features[45, 3] = float("inf")
+    with pytest.raises(DataError, match="class 2: row 45 holds NaN or infinity"):
+        _method().learn_base(base)
+    new = ToyTask().session(1)
+    new.features[4, 0] = -0.1
+    with pytest.raises(DataError, match=r"class 7: row 4 holds a negative entry.*space=raw"):
+        _learnt(0).learn_session(new)
+    _learnt(0, space="raw").learn_session(new)
+    with pytest.raises(DataError, match="query features: row 4"):
+        _learnt(1).scores(Queries({"plain": new.features}))
+
+
+def test_a_fit_short_of_its_optimum_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "largest_gradient" not in _learnt().notes()
+
+    def hasty(*args: Any, **more: Any) -> Fit:
+        return fit_logistic(*args, **more, max_steps=1)
+
+    monkeypatch.setattr(free_lunch, "fit_logistic", hasty)
+    notes = _learnt().notes()
+    assert notes["fits_not_converged"] == 3
+    assert notes["largest_gradient"] > 1e-5  # type: ignore[operator]
+
+
+def test_artifacts_are_samples_of_every_class_in_order() -> None:
+    method = _learnt(alpha=0.0)
+    arrays = method.artifacts()
+    generated = torch.from_numpy(arrays["generated_step0"])
+    assert generated.shape == (CLASSES, 100, DIM)
+    assert float(arrays["feature_power"]) == 0.5
+    assert torch.allclose(generated[2].mean(dim=0), method.base_means[2], atol=0.3)
+    last = method.mixtures.means[-3:].mean(dim=0)
+    assert torch.allclose(generated[-1].mean(dim=0), last, atol=0.3)
+    assert float(_learnt(0, space="raw").artifacts()["feature_power"]) == 1.0
+
+
+@pytest.mark.parametrize(
+    "bad", [{"k": -1}, {"alpha": -0.1}, {"penalty": 0}, {"tukey_beta": 0}, {"alpha_mode": "all"}]
+)
+def test_parameters_out_of_range_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(bad))):
+        _method(**bad)

@@ -1,0 +1,80 @@
+"""The table after a series of runs, groups of methods, and parameters stated for a protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from fscil_bench.errors import UsageError
+from fscil_bench.method import Method, Needs
+from fscil_bench.params import NoParams, published_params
+from fscil_bench.plugins.registry import Plugin, Registry, expand_methods, load_registry
+from fscil_bench.running.commands import default_params
+from fscil_bench.running.series import fitting_methods
+
+
+class Stated:
+    """A plug-in whose paper states parameters for one protocol."""
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {"cub200": {"alpha": 0.5}}
+
+
+def registry() -> Registry:
+    found = Registry()
+    kinds = {"frozen": Needs(), "images": Needs(images=True), "virtual": Needs(extras=("virtual",))}
+    for name, needs in kinds.items():
+        value = type(name, (Method,), {"name": name, "needs": needs, "Params": NoParams})
+        found.add(Plugin("method", name, value, Path("m.py"), "test"))
+    for name, extras in {"plain": (), "rich": ("virtual",)}.items():
+        value = type(name, (), {"name": name, "extras": extras})
+        found.add(Plugin("representation", name, value, Path("r.py"), "test"))
+    return found
+
+
+def test_words_stand_for_groups_of_methods() -> None:
+    assert expand_methods(["all-frozen"], registry()) == ["frozen", "virtual"]
+    assert expand_methods(["all-images", "frozen"], registry()) == ["images", "frozen"]
+    assert set(expand_methods(["images", "all"], registry())) == {"frozen", "images", "virtual"}
+    with pytest.raises(UsageError, match="all-images"):
+        expand_methods(["all-images"], Registry())
+
+
+def test_the_cheap_ones_of_a_group_come_first() -> None:
+    found = registry()
+    pretrain = {"pretrain": lambda *_: {}}
+    for name, needs, further in (
+        ("a_views", Needs(base_views=("rot90",)), pretrain),
+        ("b_pretrained", Needs(), pretrain),
+    ):
+        value = type(name, (Method,), {"name": name, "needs": needs, **further})
+        found.add(Plugin("method", name, value, Path("m.py"), "test"))
+    everything = ["frozen", "virtual", "b_pretrained", "a_views", "images"]
+    assert expand_methods(["all"], found) == everything
+
+
+def test_a_group_leaves_out_what_a_representation_cannot_carry() -> None:
+    names = ["frozen", "virtual"]
+    said: list[str] = []
+    assert fitting_methods(["all-frozen"], "rich", registry(), said.append) == names
+    assert fitting_methods(["all-frozen"], "plain", registry(), said.append) == ["frozen"]
+    (line,) = said
+    assert "virtual is left out on representation plain" in line
+    assert "'virtual' come with representation rich" in line
+    assert fitting_methods(["all-frozen", "virtual"], "plain", registry(), said.append) == names
+
+
+def test_parameters_are_stated_by_protocol_name() -> None:
+    assert published_params(Stated, ("mine", "cub200")) == {"alpha": 0.5}
+    assert published_params(Stated, ("mine", None)) == {}
+    assert published_params(NoParams, ("cub200",)) == {}
+
+
+def test_defaults_for_a_protocol_are_what_its_paper_states() -> None:
+    found = load_registry(())
+    protocol, _ = found.protocol("cub200")
+    assert default_params(found, "representation", "fact")["virtual"] == 40
+    assert default_params(found, "representation", "fact", protocol)["virtual"] == 100
+    variant, _ = found.protocol("cifar100_fact")
+    assert default_params(found, "representation", "fact", variant)["gamma"] == 0.001

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fscil_bench.data.pixels import Images
+from fscil_bench.errors import FscilError, StoreError
+from fscil_bench.plugins.registry import load_registry
+from fscil_bench.progress import Silent
+from fscil_bench.protocol import ImageSpec, Recipe
+from fscil_bench.representation import Representation, TrainedRepresentation
+from fscil_bench.spec import RepresentationSpec
+from fscil_bench.store.tensors import load_tensors, save_tensors
+from fscil_bench.training.loop import BaseTraining, LabelledImages, epoch_batches, learning_rate
+
+CPU = torch.device("cpu")
+
+
+def images(per_class: int, seed: int) -> LabelledImages:
+    random = np.random.default_rng(seed)
+    patterns = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3))
+    labels = np.repeat(np.arange(3), per_class)
+    noisy = patterns[labels] + random.normal(0, 30, (len(labels), 8, 8, 3))
+    stored = Images.from_block(np.clip(noisy, 0, 255).astype(np.uint8))
+    return LabelledImages(stored, np.arange(len(labels)), labels)
+
+
+def training(heldout: bool = False, precision: str = "fp32", **recipe: Any) -> BaseTraining:
+    settings = {"epochs": 4, "batch_size": 8, "lr": 0.05, "schedule": "cosine", **recipe}
+    plugin = load_registry().get("representation", "cosine")
+    spec = RepresentationSpec(
+        name="cosine",
+        params={},
+        seed=0,
+        dataset="test",
+        data_fingerprint="",
+        base_classes=3,
+        backbone="resnet20",
+        pretraining="none",
+        images=ImageSpec(size=8, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25)),
+        recipe=Recipe(**settings),
+        precision=precision,
+        code="",
+        engine="",
+    )
+    kept_out = images(4 if heldout else 0, 2)
+    return BaseTraining(spec, plugin.value(plugin.value.Params()), images(9, 1), kept_out, CPU)
+
+
+def tensors(trained: TrainedRepresentation) -> list[torch.Tensor]:
+    return [*trained.backbone.state_dict().values(), trained.classifier]
+
+
+def equal(one: TrainedRepresentation, two: TrainedRepresentation) -> bool:
+    return all(map(torch.equal, tensors(one), tensors(two)))
+
+
+class InterruptedAfter(Silent):
+    """Stops the training, as Ctrl-C does, once so many epochs are done."""
+
+    def __init__(self, epochs: float) -> None:
+        self.epochs = epochs
+
+    def task(self, title: str, total: float) -> Any:
+        outer = self
+        context = super().task(title, total)
+
+        class Context:
+            def __enter__(self) -> Any:
+                task = context.__enter__()
+
+                class Stopping:
+                    def update(self, done: float, note: str = "") -> None:
+                        task.update(done, note)
+                        if done > outer.epochs:
+                            raise KeyboardInterrupt
+
+                return Stopping()
+
+            def __exit__(self, *details: Any) -> Any:
+                return context.__exit__(*details)
+
+        return Context()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_an_interrupted_training_ends_bit_identical(tmp_path: Path, precision: str) -> None:
+    whole = training(precision=precision).run(tmp_path / "whole", Silent())
+    with pytest.raises(KeyboardInterrupt):
+        training(precision=precision).run(tmp_path / "cut", InterruptedAfter(2.4))
+    assert (tmp_path / "cut" / "checkpoint.safetensors").exists()
+    resumed = training(precision=precision).run(tmp_path / "cut", Silent())
+    assert equal(whole, resumed)
+    assert whole.log["losses"] == resumed.log["losses"]
+    assert not (tmp_path / "cut" / "checkpoint.safetensors").exists()
+
+
+def test_a_finished_training_is_loaded_not_repeated(tmp_path: Path) -> None:
+    first = training().run(tmp_path, Silent())
+    stamp = (tmp_path / "weights.safetensors").stat().st_mtime_ns
+    again = training().run(tmp_path, InterruptedAfter(0))
+    assert equal(first, again)
+    assert (tmp_path / "weights.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    log = training(epochs=8).run(tmp_path, Silent()).log
+    assert log["losses"][-1] < 0.5 * log["losses"][0]
+    assert len(log["losses"]) == len(log["rates"]) == 8
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        training().run(tmp_path, InterruptedAfter(1.4))
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"half of it")
+    with pytest.raises(StoreError, match=r"checkpoint.safetensors: damaged .* remove this file"):
+        training().run(tmp_path, Silent())
+
+
+def test_a_loss_that_is_not_finite_stops_it(tmp_path: Path) -> None:
+    with pytest.raises(FscilError, match=r"loss of epoch \d is nan.*lower the recipe's lr"):
+        training(lr=1e30, schedule="constant").run(tmp_path, Silent())
+
+
+class BrokenAtTheEnd(Representation):
+    """Has a finite loss whose gradient is not: the last step alone spoils the weights."""
+
+    name = "broken"
+
+    def build_head(self, dim: int, classes: int, generator: torch.Generator) -> torch.nn.Module:
+        del generator
+        return torch.nn.Linear(dim, classes)
+
+    def loss(self, backbone: Any, head: Any, batch: Any) -> torch.Tensor:
+        value = head(backbone(batch.images)).mean()
+        return value if batch.epoch == 0 else (value - value.detach()).abs().sqrt()
+
+    def scale(self) -> float:
+        return 1.0
+
+    def classifier(self, head: Any) -> torch.Tensor:
+        return torch.as_tensor(head.weight)
+
+
+def test_weights_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
+    broken = training(epochs=2)
+    broken.representation = BrokenAtTheEnd(None)
+    with pytest.raises(FscilError, match=r"after epoch 2 the weights .* are not finite; lower"):
+        broken.run(tmp_path, Silent())
+    assert not (tmp_path / "weights.safetensors").exists()
+
+
+def test_stored_weights_that_are_not_finite_are_named_with_the_remedy(tmp_path: Path) -> None:
+    made = training(epochs=1)
+    made.run(tmp_path, Silent())
+    tensors, log = load_tensors(tmp_path / "weights.safetensors")
+    tensors["backbone.conv1.weight"][0] = torch.nan
+    save_tensors(tmp_path / "weights.safetensors", tensors, log)
+    with pytest.raises(StoreError, match=r"weights.safetensors: .* not finite; remove the folder"):
+        made.run(tmp_path, Silent())
+
+
+def test_the_best_epoch_is_chosen_on_held_out_images(tmp_path: Path) -> None:
+    job = training(heldout=True, checkpoint="best", holdout=0.3, epochs=5)
+    trained = job.run(tmp_path, Silent())
+    measured = trained.log["heldout_accuracy"]
+    assert len(measured) == 5
+    assert trained.log["best_epoch"] == 1 + measured.index(max(measured))
+    last = training(heldout=True, checkpoint="last", holdout=0.3, epochs=5)
+    kept = last.run(tmp_path / "last", Silent())
+    assert kept.log["heldout_accuracy"] == measured, "choosing does not change the training"
+    if trained.log["best_epoch"] != 5:
+        assert not equal(trained, kept)
+
+
+def test_step_and_cosine_schedules() -> None:
+    step = Recipe(epochs=10, lr=0.1, schedule="step", milestones=(6, 7))
+    assert [learning_rate(step, e) for e in (0, 5, 6, 7)] == pytest.approx([0.1, 0.1, 0.01, 0.001])
+    cosine = Recipe(epochs=10, lr=0.2, schedule="cosine")
+    assert learning_rate(cosine, 0) == pytest.approx(0.2)
+    assert learning_rate(cosine, 5) == pytest.approx(0.1)
+    assert 0 < learning_rate(cosine, 9) < 0.01
+    assert learning_rate(Recipe(epochs=10, lr=0.2, schedule="constant"), 9) == 0.2
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(10, [4, 4, 2]), (9, [4, 5]), (8, [4, 4]), (1, [1])])
+def test_an_epoch_is_every_image_once(count: int, sizes: list[int]) -> None:
+    batches = list(epoch_batches(count, 4, torch.Generator().manual_seed(0)))
+    assert [len(batch) for batch in batches] == sizes
+    assert sorted(np.concatenate(batches)) == list(range(count))
