@@ -14,6 +14,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from fscil_bench.defaults import FIRST_METHOD
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.reporting.frame import Results, run_frame
@@ -33,12 +34,6 @@ from fscil_bench.running.commands import protocol_word
 from fscil_bench.running.sessions import SPLITS, outlier_fraction
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import StoredRun
-
-FIRST_METHOD = "ncm"
-"""What to run where nothing is stored: it takes seconds once the network is trained."""
-
-FIRST_PROTOCOL = "glyphs"
-"""What to run it on: no data are needed."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.running.commands import default_params
 from fscil_bench.spec import RunSpec
-
-BASELINE_REPRESENTATION = "cosine"
-"""The representation that a label leaves unsaid, as the command line does."""
 
 PLAIN = "plain"
 """How features are read unless a label says otherwise."""
@@ -82,7 +80,7 @@ def _name(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> Row
         s.representation.params for s in siblings if s.representation.name == representation.name
     ]
     inner = _shown(registry, "representation", representation.name, representation.params, same)
-    said = inner or representation.name != BASELINE_REPRESENTATION
+    said = inner or representation.name != REPRESENTATION
     brought = f"[{', '.join([representation.name, *inner])}]" if said else ""
     outer = _shown(registry, "method", spec.method, spec.params, [s.params for s in siblings])
     settings = [_settings(s) for s in siblings]

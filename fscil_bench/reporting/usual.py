@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fscil_bench.defaults import RULER, STRONGER
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.labels import changed_params
 from fscil_bench.running.commands import default_params
 from fscil_bench.spec import RunSpec
-
-RULER = "ncm"
-"""The method under which representations are compared, and over which methods gain."""
-STRONGER: Mapping[str, Any] = {"space": "tukey"}
-"""The parameters of the ruler's stronger variant, beside its defaults."""
 
 
 def registered_protocol(spec: RunSpec, registry: Registry) -> Protocol:

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import BeforeValidator, Field
 
+from fscil_bench.defaults import FIRST_METHOD, REPRESENTATION
 from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.metrics import mean_interval
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Column, Document, Lack, Notes, Report, Table
-from fscil_bench.reporting.choice import FIRST_METHOD, asked_for
+from fscil_bench.reporting.choice import asked_for
 from fscil_bench.reporting.facts import (
     bytes_text,
     fact_lines,
@@ -88,7 +89,7 @@ class FewShot(Report):
                 episodes=Design(params.way, shot, params.queries, params.episodes),
             )
             for method in named
-            for representation in selection.representations or ("cosine",)
+            for representation in selection.representations or (REPRESENTATION,)
             for shot in params.shots
             for seed in selection.seeds or (0,)
         ]

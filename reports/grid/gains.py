@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.protocol import Recipe
-from fscil_bench.reporting.labels import BASELINE_REPRESENTATION, PLAIN
+from fscil_bench.reporting.labels import PLAIN
 from fscil_bench.reporting.statistics import PAIRING, paired_interval
 from fscil_bench.spec import RunSpec
 
@@ -61,12 +62,12 @@ def _compared_columns(grid: Grid, recipe: Recipe) -> Iterator[tuple[str, str]]:
     specs = {str(column): grid.chosen.spec(label) for column, label in firsts.items()}
     # Of several baselines the one that is trained as the protocol says.
     baselines = sorted(
-        (c for c, spec in specs.items() if spec.representation.name == BASELINE_REPRESENTATION),
+        (c for c, spec in specs.items() if spec.representation.name == REPRESENTATION),
         key=lambda column: specs[column].protocol.recipe != recipe,
     )
     for column, spec in specs.items():
         own = [c for c in baselines if specs[c].views == spec.views and c != column]
-        if spec.representation.name != BASELINE_REPRESENTATION:
+        if spec.representation.name != REPRESENTATION:
             yield from ((column, base) for base in own[:1])
         if spec.views != PLAIN:
             yield from ((column, c) for c in specs if _same_but_views(specs[c], spec))

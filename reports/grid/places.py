@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.facts import left_out_lines, row_facts, unequal_lines
 from fscil_bench.reporting.labels import (
-    BASELINE_REPRESENTATION,
     PLAIN,
     changed_params,
     named_values,
@@ -167,7 +167,7 @@ def _reason(spec: RunSpec, protocol: Protocol, split: str, every: bool, registry
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort by column, the baseline first and plain before flipped views, then by last session."""
     order = frame.assign(
-        other=frame["representation"] != BASELINE_REPRESENTATION,
+        other=frame["representation"] != REPRESENTATION,
         flipped=frame["views"] != PLAIN,
         mean=frame.groupby("label")["last"].transform("mean"),
     )

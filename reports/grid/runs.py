@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fscil_bench.defaults import RULER, STRONGER
 from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.reporting.usual import RULER, STRONGER, ruler_variant, usual_params
+from fscil_bench.reporting.usual import ruler_variant, usual_params
 from fscil_bench.request import RunRequest, Selection, Wanted
 from fscil_bench.running.commands import default_params
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fscil_bench.defaults import FIRST_METHOD
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Lack
-from fscil_bench.reporting.choice import FIRST_METHOD, plain_command
+from fscil_bench.reporting.choice import plain_command
 from fscil_bench.reporting.frame import Results
 from fscil_bench.request import Selection
 

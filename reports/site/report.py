@@ -11,13 +11,12 @@ from typing import Any
 import pandas as pd
 
 import fscil_bench
+from fscil_bench.defaults import FIRST_METHOD, FIRST_PROTOCOL
 from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Document, Report, Table
 from fscil_bench.reporting.choice import (
-    FIRST_METHOD,
-    FIRST_PROTOCOL,
     Chosen,
     asked_for,
     chosen,
