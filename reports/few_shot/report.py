@@ -68,6 +68,7 @@ class FewShot(Report):
 
     name = "few-shot"
     title = "Ordinary few-shot classification, N-way K-shot, with intervals over episodes"
+    whole = True
 
     @dataclass(frozen=True)
     class Params:

@@ -44,6 +44,7 @@ class Findings:
 class Study(Report):
     """A report that compares variants of LDC, and of its rivals, on one protocol."""
 
+    whole = True
     Params = StudyParams
     terms: ClassVar[type[Terms]] = Terms
     rules: ClassVar[Sequence[str]] = (ORIGIN, RULE)
