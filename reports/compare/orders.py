@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import combinations
 
 import pandas as pd
@@ -13,7 +12,12 @@ from fscil_bench.report import Lack
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.labels import row_labels
 from fscil_bench.reporting.sentences import interval_text, signed
-from fscil_bench.reporting.statistics import DECIMALS, FEWEST_PAIRS, aggregate, paired
+from fscil_bench.reporting.statistics import (
+    DECIMALS,
+    FEWEST_PAIRS,
+    aggregate,
+    paired,
+)
 from fscil_bench.running.commands import command_for
 from fscil_bench.spec import RunSpec
 
@@ -25,115 +29,61 @@ OTHER_ORDERS = ("seed:1", "seed:2")
 _OF_ORDER = (ORDER, "data fingerprint", "shots")
 """Terms that another order of classes changes by itself."""
 
-
-@dataclass(frozen=True)
-class Swap:
-    """Two rows that change places between two class orders, with their difference in each."""
-
-    first: str
-    second: str
-    before: Interval
-    after: Interval
-
-    @property
-    def certain(self) -> bool:
-        """Whether both differences are told from 0: by their intervals, over pairs enough."""
-        return all(
-            each.count >= FEWEST_PAIRS and (each.low > 0 or each.high < 0)
-            for each in (self.before, self.after)
-        )
+Ranked = Mapping[str, Mapping[str, pd.DataFrame]]
+"""Runs by the label of their row and by class order, all else on equal terms."""
+Swaps = dict[tuple[str, str], tuple[Interval, Interval]]
+"""The differences of two rows in two class orders in which their signs are not alike."""
 
 
-@dataclass(frozen=True)
-class OrderPair:
-    """Two class orders: Kendall's tau of their rankings and the rows that change places."""
-
-    orders: tuple[str, str]
-    rows: int
-    tau: float
-    swaps: tuple[Swap, ...]
-
-    def __str__(self) -> str:
-        one, two = self.orders
-        text = f"{one} and {two}: Kendall's tau {self.tau:.2f} over {self.rows} rows"
-        swaps = [
-            f"{swap.first} − {swap.second} is {_text(swap.before)} under {one} "
-            f"and {_text(swap.after)} under {two}"
-            for swap in self.swaps
-        ]
-        return f"{text}; changed places: {'; '.join(swaps)}." if swaps else f"{text}."
-
-
-@dataclass(frozen=True)
-class Rankings:
-    """Runs of rows by label and class order, all else on equal terms."""
-
-    rows: Mapping[str, Mapping[str, pd.DataFrame]]
-
-    @property
-    def orders(self) -> list[str]:
-        """The class orders, in order of appearance."""
-        return list(dict.fromkeys(order for own in self.rows.values() for order in own))
-
-    def frame(self) -> pd.DataFrame:
-        """Return last-session accuracy in %: a line a row, an interval a class order."""
-        lines = []
-        for label, own in self.rows.items():
-            runs = pd.concat([each.assign(order=order) for order, each in own.items()])
-            found = aggregate(runs, "order", ["last"])
-            cells = {
-                f"{order}_{part}": value
-                for part in ("mean", "half_width", "n")
-                for order, value in found[f"last_{part}"].items()
-            }
-            lines.append({"label": label, "runs": found["runs"].max(), **cells})
-        return pd.DataFrame(lines)
-
-    def pairs(self) -> list[OrderPair]:
-        """Return how each two class orders agree, where they share two rows or more."""
-        found = []
-        for one, two in combinations(self.orders, 2):
-            both = [label for label, own in self.rows.items() if one in own and two in own]
-            if len(both) > 1:
-                found.append(self._agreement(one, two, both))
-        return found
-
-    def _agreement(self, one: str, two: str, labels: list[str]) -> OrderPair:
-        from scipy.stats import kendalltau
-
-        means = [
-            [round(self.rows[label][order]["last"].mean(), DECIMALS) for label in labels]
-            for order in (one, two)
-        ]
-        swaps = []
-        for a, b in combinations(labels, 2):
-            before, after = (paired(self.rows[a][o], self.rows[b][o], "last") for o in (one, two))
-            if before.mean * after.mean < 0:
-                swaps.append(Swap(a, b, before, after))
-        tau = float(kendalltau(*means).statistic)
-        return OrderPair((one, two), len(labels), tau, tuple(swaps))
-
-
-def rankings(chosen: Chosen) -> list[Rankings]:
-    """Return the rankings of rows that are stored for several class orders, one for each terms."""
+def rankings(chosen: Chosen) -> list[Ranked]:
+    """Return the rows that are stored for several class orders, one mapping for each terms."""
     found = [_by_order(group, chosen) for group in on_equal_terms(chosen, *_OF_ORDER)]
-    return [each for each in found if len(each.orders) > 1]
+    return [each for each in found if len(orders_of(each)) > 1]
 
 
-def agreement_lines(each: Rankings) -> list[str]:
-    """Say whether the order of the rows survives, then how each two class orders agree."""
-    pairs = each.pairs()
-    if not pairs:
+def orders_of(ranked: Ranked) -> list[str]:
+    """Return the class orders, in order of appearance."""
+    return list(dict.fromkeys(order for own in ranked.values() for order in own))
+
+
+def order_frame(ranked: Ranked) -> pd.DataFrame:
+    """Return last-session accuracy in %: a line a row, an interval a class order."""
+    lines = []
+    for label, own in ranked.items():
+        runs = pd.concat([each.assign(order=order) for order, each in own.items()])
+        found = aggregate(runs, "order", ["last"])
+        cells = {
+            f"{order}_{part}": value
+            for part in ("mean", "half_width", "n")
+            for order, value in found[f"last_{part}"].items()
+        }
+        lines.append({"label": label, "runs": found["runs"].max(), **cells})
+    return pd.DataFrame(lines)
+
+
+def agreement_lines(ranked: Ranked) -> list[str]:
+    """Say whether the order of the rows survives, then how each two class orders agree.
+
+    By Kendall's tau of the means, and the rows that change places; a change is told from chance
+    if both differences are, over pairs enough.
+    """
+    lines, swaps = [], []
+    for orders in combinations(orders_of(ranked), 2):
+        both = {label: own for label, own in ranked.items() if set(orders) <= set(own)}
+        if len(both) > 1:
+            swaps.append(_swaps(both, *orders))
+            lines.append(_agreement(both, swaps[-1], *orders))
+    if not lines:
         return ["No two class orders have two rows in common."]
-    swapped = sum(bool(pair.swaps) for pair in pairs)
-    certain = sum(swap.certain for pair in pairs for swap in pair.swaps)
-    head = f"The order of the rows is the same in all {len(each.orders)} class orders."
-    if swapped:
+    changed = sum(bool(own) for own in swaps)
+    certain = sum(_told(pair) for own in swaps for pair in own.values())
+    head = f"The order of the rows is the same in all {len(orders_of(ranked))} class orders."
+    if changed:
         head = (
-            f"The order of the rows changes in {swapped} of {len(pairs)} pairs of class orders; "
+            f"The order of the rows changes in {changed} of {len(lines)} pairs of class orders; "
             f"{certain} of the changes are told from chance in both orders."
         )
-    return [head, *map(str, pairs)]
+    return [head, *lines]
 
 
 def order_lacks(chosen: Chosen) -> list[Lack]:
@@ -152,23 +102,50 @@ def order_lacks(chosen: Chosen) -> list[Lack]:
     return lacks
 
 
+def _swaps(both: Ranked, one: str, two: str) -> Swaps:
+    """Return the pairs of rows that change places between two class orders."""
+    found: Swaps = {}
+    for a, b in combinations(both, 2):
+        before, after = (paired(both[a][order], both[b][order], "last") for order in (one, two))
+        if before.mean * after.mean < 0:
+            found[a, b] = before, after
+    return found
+
+
+def _agreement(both: Ranked, swaps: Swaps, one: str, two: str) -> str:
+    from scipy.stats import kendalltau
+
+    means = (
+        [round(own[order]["last"].mean(), DECIMALS) for own in both.values()]
+        for order in (one, two)
+    )
+    tau = float(kendalltau(*means).statistic)
+    text = f"{one} and {two}: Kendall's tau {tau:.2f} over {len(both)} rows"
+    words = [
+        f"{a} − {b} is {_text(before)} under {one} and {_text(after)} under {two}"
+        for (a, b), (before, after) in swaps.items()
+    ]
+    return f"{text}; changed places: {'; '.join(words)}." if words else f"{text}."
+
+
+def _told(differences: tuple[Interval, Interval]) -> bool:
+    return all(d.count >= FEWEST_PAIRS and (d.low > 0 or d.high < 0) for d in differences)
+
+
 def _text(interval: Interval) -> str:
     return interval_text(interval) if interval.count > 1 else signed(interval.mean)
 
 
-def _by_order(labels: list[str], chosen: Chosen) -> Rankings:
+def _by_order(labels: list[str], chosen: Chosen) -> Ranked:
     groups: dict[str, list[str]] = {}
     for label in labels:
         groups.setdefault(_any_order(chosen.spec(label)).row, []).append(label)
     specs = [_any_order(chosen.spec(own[0])) for own in groups.values()]
-    return Rankings(
-        {
-            name: {chosen.spec(label).protocol.class_order: chosen.of(label) for label in own}
-            for name, own in zip(
-                row_labels(specs, chosen.results.registry), groups.values(), strict=True
-            )
-        }
-    )
+    names = row_labels(specs, chosen.results.registry)
+    return {
+        name: {chosen.spec(label).protocol.class_order: chosen.of(label) for label in own}
+        for name, own in zip(names, groups.values(), strict=True)
+    }
 
 
 def _any_order(spec: RunSpec) -> RunSpec:

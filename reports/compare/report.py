@@ -19,7 +19,7 @@ from fscil_bench.reporting.statistics import FEWEST_PAIRS, LEVEL, RESAMPLES, agg
 from fscil_bench.reporting.tables import ROW_COLUMNS
 
 from .figure import difference_figure, drawn_pairs
-from .orders import Rankings, agreement_lines, order_lacks, rankings
+from .orders import Ranked, agreement_lines, order_frame, order_lacks, orders_of, rankings
 from .pairs import FIGURES, compared_pairs, sentences
 
 LONG = 52
@@ -161,11 +161,11 @@ def _in_full(pairs: pd.DataFrame, full: Mapping[str, str]) -> pd.DataFrame:
     return pairs.assign(**{side: pairs[side].map(full) for side in ("first", "second")})
 
 
-def _order_parts(orders: list[Rankings]) -> Iterator[Table | Notes | str]:
+def _order_parts(orders: list[Ranked]) -> Iterator[Table | Notes | str]:
     for number, each in enumerate(orders, start=1):
-        columns = [Column(order, order, "Class order", best="highest") for order in each.orders]
+        columns = [Column(order, order, "Class order", best="highest") for order in orders_of(each)]
         name = "class-orders" if len(orders) == 1 else f"class-orders-{number}"
-        yield Table(name, each.frame(), [*ROW_COLUMNS, *columns])
+        yield Table(name, order_frame(each), [*ROW_COLUMNS, *columns])
         yield Notes(agreement_lines(each))
     if orders:
         yield "Last-session accuracy in %, ± the half-width of the 95 % interval over seeds."
