@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
-from fscil_bench.errors import StoreError
+from fscil_bench.errors import FscilError
 from fscil_bench.store.runs import StoredRun
 
+from .features import ClassFeatures, class_features
 from .shelf import Shelf
 from .variants import Variant
 
 GROUPS = ("base", "new")
-FEWEST = 4
-"""Real or generated features of a class that can be halved into two sets with a variance each."""
 RIDGE = 1e-2
 """Added to every variance, as a fraction of the real features' mean variance."""
 TINY = 1e-12
@@ -77,44 +76,33 @@ def halves_kl(
     return float(apart), float(floor)
 
 
-def class_divergences(generated: Iterable[np.ndarray], real: np.ndarray) -> list[float]:
-    """Return the KL of each step's generated features (n, D) to real ones (m, D), then the floor.
+def class_divergences(classes: Iterable[ClassFeatures]) -> pd.DataFrame:
+    """Return the KL of each step's generated features to real ones, and the floor, in nats.
 
-    In nats, as `halves_kl` has them.
+    Columns `step_{r}` and `floor`, as `halves_kl` has them, by class id; a class with too few
+    features is left out.
     """
-    directions = unit_directions(real.shape[1])
-    found = [halves_kl(drawn, real, directions) for drawn in generated]
-    return [*(kl for kl, _ in found), found[0][1]]
+    found = {}
+    for own in (each for each in classes if each.usable):
+        directions = unit_directions(own.real.shape[1])
+        pairs = [halves_kl(drawn, own.real, directions) for drawn in own.generated]
+        steps = {f"step_{step}": apart for step, (apart, _) in enumerate(pairs)}
+        found[own.class_id] = {**steps, "floor": pairs[0][1]}
+    return pd.DataFrame.from_dict(found, orient="index")
 
 
-def run_divergences(shelf: Shelf, run: StoredRun, steps: Sequence[int]) -> pd.DataFrame:
-    """Return how far what a run generated after its last session lies from its test images.
+def run_divergences(shelf: Shelf, run: StoredRun) -> pd.DataFrame:
+    """Return the same of what a run generated after its last session.
 
-    Columns `step_{r}` and `floor`, by global class id, in nats; base classes come first. A class
-    with fewer than 4 test images is left out, and without the run's arrays or its images' features
-    every class is; the shelf's problems say why.
+    Without the run's arrays or its images' features no class is left; the shelf's problems say why.
     """
-    prefix = f"session{run.spec.protocol.sessions}"
-    names = [f"{prefix}/generated_step{step}" for step in steps]
-    columns = [*(f"step_{step}" for step in steps), "floor"]
-    empty = pd.DataFrame(columns=columns, dtype=float)
-    arrays = shelf.artifacts(run, f"{prefix}/feature_power", *names)
-    if shelf.results.evaluation is None or len(arrays) < len(names) + 1:
-        return empty
+    session = run.spec.protocol.sessions
     try:
-        features = shelf.results.evaluation.features(run)
-    except StoreError as error:
+        return class_divergences(class_features(run, session, shelf.results.evaluation)[0])
+    except FscilError as error:
         if str(error) not in shelf.problems:
             shelf.problems.append(str(error))
-        return empty
-    power = float(arrays[f"{prefix}/feature_power"])
-    found = {}
-    for class_id in range(len(arrays[names[0]])):
-        real = features.test[features.test_labels == class_id].astype(np.float64) ** power
-        if len(real) >= FEWEST:
-            drawn = [arrays[name][class_id] for name in names]
-            found[class_id] = class_divergences(drawn, real)
-    return pd.DataFrame.from_dict(found, orient="index", columns=columns, dtype=float)
+        return pd.DataFrame()
 
 
 def by_group(values: pd.Series, base_classes: int) -> pd.DataFrame:
@@ -130,9 +118,10 @@ def group_kl(shelf: Shelf, variant: Variant) -> pd.DataFrame:
     """
     found = {}
     for seed, run in shelf.stored(variant).items():
-        step = int(run.spec.params.get("recurrent_steps", 0))
-        values = run_divergences(shelf, run, [step])[f"step_{step}"]
-        found[seed] = by_group(values, run.spec.protocol.base_classes).mean()
+        own = run_divergences(shelf, run)
+        if len(own):
+            last = own[f"step_{run.spec.params['recurrent_steps']}"]
+            found[seed] = by_group(last, run.spec.protocol.base_classes).mean()
     return pd.DataFrame.from_dict(found, orient="index", columns=list(GROUPS), dtype=float)
 
 

@@ -10,7 +10,8 @@ from fscil_bench.report import Column, Table
 from fscil_bench.reporting.statistics import at_most
 from fscil_bench.reporting.tables import ROW_COLUMNS
 
-from ..divergence import FEWEST, GROUPS, by_group, run_divergences
+from ..divergence import GROUPS, by_group, run_divergences
+from ..features import FEWEST
 from ..shelf import Shelf
 from ..values import difference, means
 from .claim import Claim, Part, both_sides, untested
@@ -31,8 +32,7 @@ def divergences(setup: Setup, shelf: Shelf) -> dict[str, pd.DataFrame]:
     found = {}
     for name, variant in setup.generated.items():
         for run in shelf.stored(variant).values():
-            steps = range(run.spec.params["recurrent_steps"] + 1)
-            found[name] = run_divergences(shelf, run, steps)
+            found[name] = run_divergences(shelf, run)
     return {name: own for name, own in found.items() if len(own)}
 
 

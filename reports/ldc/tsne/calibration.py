@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,8 +15,8 @@ from fscil_bench.params import words
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.store.runs import StoredRun
 
-from ..divergence import FEWEST, class_divergences
-from .embedding import ClassFeatures, finite_class
+from ..divergence import class_divergences
+from ..features import FEWEST, ClassFeatures, class_features
 
 
 @dataclass(frozen=True)
@@ -106,26 +106,16 @@ def measured(run: StoredRun, params: TsneParams, evaluation: Evaluation | None) 
             f"to −{count})"
         )
     session = params.session % count
-    generated, power = _generated(run, session)
-    if evaluation is None:
-        raise FscilError("there are no caches to read the images' features from: name --cache")
-    features = evaluation.features(run)
-    classes = {}
-    for class_id in range(generated.shape[1]):
-        real = features.test[features.test_labels == class_id].astype(np.float64) ** power
-        classes[class_id] = finite_class(class_id, real, generated[:, class_id])
-    usable = {each: own for each, own in classes.items() if own.usable}
-    columns = [*(f"step_{step}" for step in range(len(generated))), "floor"]
-    divergences = {c: class_divergences(own.generated, own.real) for c, own in usable.items()}
+    classes, power = class_features(run, session, evaluation)
     chosen = _chosen(run, session, params)
-    shown = tuple(usable[each] for each in chosen if each in usable)
+    shown = tuple(classes[each] for each in chosen if classes[each].usable)
     if not shown:
         raise FscilError(
             f"none of the classes {', '.join(map(str, chosen)) or 'asked for (none)'} has "
             f"{FEWEST} finite real and generated features: choose others (--set classes=...)"
         )
-    frame = pd.DataFrame.from_dict(divergences, orient="index", columns=columns)
-    return Calibration(run, session, shown, frame, power, _left_out(run, chosen, classes))
+    notes = _left_out(run, chosen, classes)
+    return Calibration(run, session, shown, class_divergences(classes), power, notes)
 
 
 def spread_classes(seen: Sequence[int], base: int, new: int) -> list[int]:
@@ -170,20 +160,6 @@ def named_classes(text: str, names: Sequence[str], seen: int) -> list[int]:
     return list(found)
 
 
-def _generated(run: StoredRun, session: int) -> tuple[np.ndarray, float]:
-    """Return what was generated, (steps + 1, classes, n, D), and the power of its space."""
-    prefix = f"session{session}"
-    count = run.spec.params["recurrent_steps"] + 1
-    names = [f"{prefix}/generated_step{step}" for step in range(count)]
-    arrays = run.artifacts(f"{prefix}/feature_power", *names)
-    if len(arrays) < count + 1:
-        raise FscilError(
-            f"run {run.key} generated no features in session {session} (with sampler=none there "
-            "are none to show): choose other parameters or another session"
-        )
-    return np.stack([arrays[name] for name in names]), float(arrays[f"{prefix}/feature_power"])
-
-
 def _chosen(run: StoredRun, session: int, params: TsneParams) -> list[int]:
     seen = [each.classes_seen for each in run.record.sessions[: session + 1]]
     if params.classes:
@@ -192,7 +168,7 @@ def _chosen(run: StoredRun, session: int, params: TsneParams) -> list[int]:
 
 
 def _left_out(
-    run: StoredRun, chosen: Sequence[int], classes: Mapping[int, ClassFeatures]
+    run: StoredRun, chosen: Sequence[int], classes: Sequence[ClassFeatures]
 ) -> tuple[str, ...]:
     names = run.record.class_names
     notes = [
@@ -200,10 +176,10 @@ def _left_out(
         for each in chosen
         if not classes[each].usable
     ]
-    skipped = sum(own.skipped for own in classes.values())
+    skipped = sum(own.skipped for own in classes)
     if skipped:
         notes.append(f"{skipped} features with values that are not finite were skipped.")
-    few = sum(not own.usable for own in classes.values())
+    few = sum(not own.usable for own in classes)
     if few:
         notes.append(f"{few} classes have too few features for a KL.")
     return tuple(notes)

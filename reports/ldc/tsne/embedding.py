@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from ..divergence import FEWEST
-
-
-@dataclass(frozen=True)
-class ClassFeatures:
-    """Real and generated features of one class, in one space.
-
-    Attributes:
-        class_id: its global id.
-        real: float64 (n, D), of test images.
-        generated: float64 (m, D) of each recurrent step, step 0 before the first.
-        skipped: how many samples were left out because a value was NaN or infinite.
-    """
-
-    class_id: int
-    real: np.ndarray
-    generated: tuple[np.ndarray, ...]
-    skipped: int = 0
-
-    @property
-    def usable(self) -> bool:
-        """Whether every set is large enough to be compared."""
-        return min(map(len, (self.real, *self.generated))) >= FEWEST
+from ..features import ClassFeatures
 
 
 @dataclass(frozen=True)
@@ -54,14 +32,6 @@ class Embedding:
     def lowered(self) -> bool:
         """Whether the perplexity asked for did not fit."""
         return self.perplexity < self.asked
-
-
-def finite_class(class_id: int, real: np.ndarray, generated: Iterable[np.ndarray]) -> ClassFeatures:
-    """Return a class's features without the samples that are not finite."""
-    sets = [np.asarray(each, dtype=np.float64) for each in (real, *generated)]
-    kept = [each[np.isfinite(each).all(axis=1)] for each in sets]
-    skipped = sum(map(len, sets)) - sum(map(len, kept))
-    return ClassFeatures(class_id, kept[0], tuple(kept[1:]), skipped)
 
 
 def fitted_perplexity(wanted: float, samples: int) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fscil_bench.reporting.figures import MARKERS, PAGE_WIDTH, new_figure
+from fscil_bench.reporting.figures import MARKERS, PAGE_WIDTH, add_legend, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,10 +87,16 @@ def _add_legend(
 ) -> None:
     from matplotlib.lines import Line2D
 
-    def handle(color: Any, marker: str, face: Any, size: float, width: float) -> Line2D:
-        return Line2D(
-            [],
-            [],
+    shapes = [(color, marker, color, 4.0, 0.6) for color, marker in looks.values()]
+    kinds = {
+        "real": ("0.4", "o", "0.4", 4.0, 0.0),
+        "generated": ("0.4", "o", "none", 4.0, 0.6),
+        "mean of real": ("black", "o", "0.4", 8.0, 1.0),
+        "mean of generated": ("0.4", "o", "none", 11.0, 1.6),
+    }
+    handles = [
+        Line2D(
+            *([], []),
             linestyle="",
             color=color,
             marker=marker,
@@ -98,28 +104,7 @@ def _add_legend(
             markersize=size,
             markeredgewidth=width,
         )
-
-    handles = [handle(color, marker, color, 4, 0.6) for color, marker in looks.values()]
-    labels = list(names.values())
-    kinds = {
-        "real": ("0.4", 4.0, 0.0),
-        "generated": ("none", 4.0, 0.6),
-        "mean of real": ("0.4", 8.0, 1.0),
-        "mean of generated": ("none", 11.0, 1.6),
-    }
-    for label, (face, size, width) in kinds.items():
-        edge = "black" if label == "mean of real" else "0.4"
-        handles.append(handle(edge, "o", face, size, width))
-        labels.append(label)
-    # Matplotlib drops labels that begin with _ and reads $ as mathematics; names are set as text.
-    legend = figure.legend(
-        handles,
-        [str(index) for index in range(len(labels))],
-        loc="outside lower center",
-        ncols=min(4, len(labels)),
-        frameon=False,
-        labelspacing=0.4,
-    )
-    for text, label in zip(legend.get_texts(), labels, strict=True):
-        text.set_parse_math(False)
-        text.set_text(label)
+        for color, marker, face, size, width in (*shapes, *kinds.values())
+    ]
+    labels = [*names.values(), *kinds]
+    add_legend(figure, handles, labels, min(4, len(labels)))

@@ -10,6 +10,7 @@ from fscil_bench.reports.ldc.divergence import (
     sliced_kl,
     unit_directions,
 )
+from fscil_bench.reports.ldc.features import finite_class
 
 
 def exact(mean: float, deviation: float, count: int = 4001) -> np.ndarray:
@@ -94,7 +95,12 @@ def test_the_step_that_comes_closer_has_the_lower_kl() -> None:
     rng = np.random.default_rng(0)
     real, far, near = (rng.normal(mean, 1, (200, 4)) for mean in (5, 7, 6))
 
-    before, after, floor = class_divergences([far, near], real)
+    found = class_divergences(
+        [finite_class(5, real, [far, near]), finite_class(6, real[:3], [near])]
+    )
+
+    assert found.index.tolist() == [5], "three features cannot be halved"
+    before, after, floor = found.loc[5]
 
     # Of N(m + s, I) against N(m, I) on every axis and direction, ½·s² on average over them.
     assert before > after > floor > 0

@@ -30,7 +30,7 @@ def written(claims: Any) -> None:
         for run in claims.write(claims.setup.unseen(covariance), [right] * 6):
             drawn = spread * rng.standard_normal((CLASSES, 100, DIM))
             arrays = {"classifier_loss": np.array(curve), "feature_power": np.array(1.0)}
-            claims.add_artifacts(run, 1, generated_step1=drawn, **arrays)
+            claims.add_artifacts(run, 1, generated_step0=drawn, generated_step1=drawn, **arrays)
 
 
 def rows_of(path: Path) -> dict[str, dict[str, str]]:

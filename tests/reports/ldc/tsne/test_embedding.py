@@ -9,13 +9,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from fscil_bench.reporting.figures import figure_style
-from fscil_bench.reports.ldc.tsne.embedding import (
-    ClassFeatures,
-    Embedding,
-    embedded,
-    finite_class,
-    fitted_perplexity,
-)
+from fscil_bench.reports.ldc.features import ClassFeatures, finite_class
+from fscil_bench.reports.ldc.tsne.embedding import Embedding, embedded, fitted_perplexity
 from fscil_bench.reports.ldc.tsne.figure import embedding_figure
 
 DIM = 4
