@@ -223,19 +223,6 @@ def test_the_curve_is_what_the_tables_say(factory: Any, card: Any) -> None:
     assert math.isnan(drawn[6][2])
 
 
-def test_latex_is_ascii_and_escapes_what_users_name(
-    factory: Any, card: Any, toy_protocol: Protocol
-) -> None:
-    protocol = toy_protocol.override(title="100 % {of} a_b")
-    factory.write(factory.spec("shown", protocol=protocol), environment=ENVIRONMENT)
-
-    text = latex(card().document)
-
-    assert text.isascii()
-    assert r"protocol: 100 \% \{of\} a\_b (toy)" in text
-    assert r"A \& B 50\%" in text
-
-
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_the_card_is_one_page(factory: Any, card: Any, tmp_path: Path) -> None:
     many = {f"parameter_{number}": number for number in range(30)}
@@ -253,14 +240,3 @@ def test_the_card_is_one_page(factory: Any, card: Any, tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "(1 page," in done.stdout
-
-
-def test_a_damaged_run_is_left_out_and_named(factory: Any, card: Any) -> None:
-    factory.write(factory.spec(seed=0))
-    damaged = factory.write(factory.spec(seed=1))
-    (damaged.folder / "predictions.npz").write_bytes(b"PK")
-
-    made = card()
-
-    assert facts_of(made)["Chance", "seeds"][0] == "0"
-    assert str(damaged.folder) in made.document.warnings[0]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from matplotlib.colors import to_rgba
 
-from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.errors import FscilError
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.figures import figure_style
 from fscil_bench.reports.compare.report import Compare
@@ -211,16 +211,6 @@ def test_files_hold_what_is_shown(write_last: Any, make: Any) -> None:
             assert "U+" not in path.read_text("utf-8")
 
 
-def test_rows_are_chosen(write_last: Any, make: Any) -> None:
-    for steps in (1, 2, 3):
-        write_last("ldc", [30, 31], params={"steps": steps})
-
-    made = make(Compare, {"rows": "ldc (steps=1); ldc (steps=3)"})
-
-    assert "steps=2" not in made.text
-    assert len(lines(made)) == 1
-
-
 def test_long_labels_get_short_names(write_last: Any, make: Any) -> None:
     names = {f"parameter_{i}": i for i in range(6)}
     write_last("ldc", [30, 31], params=names)
@@ -232,24 +222,3 @@ def test_long_labels_get_short_names(write_last: Any, make: Any) -> None:
     assert "- ldc #1 is 2.50 points above ldc #2" in made.text
     assert "| ldc #1: ldc (parameter_0=0, parameter_1=1" in made.text
     assert made.tables["compare"]["first"][0].startswith("ldc (parameter_0=0")
-
-
-def test_names_that_nobody_knows_are_answered(write_last: Any, make: Any) -> None:
-    write_last("ncm", [30])
-
-    with pytest.raises(UsageError, match=r"compare shows one protocol: .*stored: toy"):
-        make(Compare, protocol=None)
-    with pytest.raises(UsageError, match="unknown method 'nmc'; did you mean 'ncm'"):
-        make(Compare, methods=("nmc",))
-
-
-def test_a_damaged_run_is_left_out_and_named(factory: Any, write_last: Any, make: Any) -> None:
-    write_last("a", [30, 31])
-    write_last("b", [30, 31])
-    damaged = factory.write(factory.spec("b", seed=7))
-    (damaged.folder / "predictions.npz").write_bytes(b"PK")
-
-    made = make(Compare)
-
-    assert str(damaged.folder) in made.document.warnings[0]
-    assert "a and b are equal in all 2 pairs" in made.text

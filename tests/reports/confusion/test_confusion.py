@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from fscil_bench.errors import FscilError
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.figures import figure_style
 from fscil_bench.reports.confusion.report import Confusion
@@ -150,15 +149,3 @@ def test_files_hold_what_is_shown(factory: Any, make: Any) -> None:
     text = files["report.tex"].read_text("utf-8")
     assert text.isascii()
     assert "U+" not in text
-
-
-def test_what_is_missing_comes_with_its_command(factory: Any, make: Any) -> None:
-    factory.write(factory.spec())
-
-    made = make(Confusion, seeds=(0, 1))
-
-    command = "fscil-bench run --method ncm --protocol toy --seeds 1 --precision fp32"
-    assert made.missing == [command]
-    assert f"- ncm, seed 1: `{command}`" in made.text
-    with pytest.raises(FscilError, match="fscil-bench run --method ldc --protocol toy --seeds 4"):
-        make(Confusion, methods=("ldc",), seeds=(4,))
