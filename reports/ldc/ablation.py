@@ -11,12 +11,11 @@ from fscil_bench.report import Column, Figure, Notes, Section, Table
 from fscil_bench.reporting.accuracy import accuracy_columns, accuracy_frame
 from fscil_bench.reporting.panels import Panel
 from fscil_bench.reporting.sentences import difference_sentence
-from fscil_bench.reporting.tables import ROW_COLUMNS
 
 from .shelf import Shelf
-from .study import Findings, Study, panel_figure
+from .study import Findings, Study, interval_table, panel_figure
 from .terms import StudyParams, Terms
-from .values import apart, curves, difference, interval, means
+from .values import apart, curves, difference, interval
 from .variants import Variant
 
 BASELINE, SAMPLER, MAPPING, RECURRENT = "baseline", "+ sampler", "+ mapping", "+ recurrent"
@@ -95,22 +94,20 @@ def _differences(sides: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], session
     columns = [Column(f"session_{t}", str(t), "Session") for t in range(sessions)]
     columns += [Column(f"last_{part}", heading, "Last session") for part, heading in PARTS.items()]
     keys = [column.key for column in columns]
-    frame = means({name: apart(*side, keys) for name, side in sides.items()}, keys)
-    return Table("ablation-differences", frame, [*ROW_COLUMNS, *columns], notes=[DIFFERENCES])
+    pairs = {name: apart(*side, keys) for name, side in sides.items()}
+    return interval_table("ablation-differences", pairs, columns, DIFFERENCES)
 
 
 def _curves(runs: Mapping[str, pd.DataFrame], seen: Sequence[int]) -> Figure:
     keys = {n: f"session_{t}" for t, n in enumerate(seen)}
     base = runs[BASELINE]
     reached = {
-        name: {n: interval(own, key) for n, key in keys.items()}
-        for name, own in runs.items()
-        if len(own)
+        name: {n: interval(own, key) for n, key in keys.items()} for name, own in runs.items()
     }
     above = {
-        name: {n: difference(runs[name], base, key) for n, key in keys.items()}
-        for name in reached
-        if name != BASELINE and len(runs[name].index.intersection(base.index))
+        name: {n: difference(own, base, key) for n, key in keys.items()}
+        for name, own in runs.items()
+        if name != BASELINE
     }
     x_label = "Number of classes seen"
     panels = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,40 +12,28 @@ from pydantic import Field
 
 from fscil_bench.errors import UsageError
 from fscil_bench.metrics import Interval
-from fscil_bench.report import Column, Figure, Notes, Section, Table
+from fscil_bench.report import Column, Figure, Notes, Section
 from fscil_bench.reporting.facts import human_bytes
 from fscil_bench.reporting.panels import Panel
 from fscil_bench.reporting.sentences import difference_sentence, number
-from fscil_bench.reporting.tables import ROW_COLUMNS
 
 from .shelf import Shelf
-from .study import Findings, Study, panel_figure
+from .study import Findings, Study, interval_table, panel_figure
 from .terms import StudyParams, Terms
-from .values import (
-    FLOAT,
-    busy_remarks,
-    counted,
-    curves,
-    difference,
-    interval,
-    means,
-    one_machine,
-    point,
-    points,
-)
+from .values import FLOAT, busy_remarks, curves, difference, interval, once, one_machine, point
 from .variants import Variant, settings, typed_params
 
 KIB = 1024
 FREE_LUNCH = "free_lunch"
 Runs = Mapping[str, pd.DataFrame]
-"""By name: `ldc, R = 0`, …, and Free-Lunch; those whose times compare are `timed`."""
+"""By name: `ldc, R = 0`, …, and Free-Lunch."""
 
 COLUMNS = (
     Column("covariance", "Covariance", "Stored (KiB)", best="lowest"),
     Column("state_base", "All, base", "Stored (KiB)", best="lowest"),
     Column("state_last", "All, last", "Stored (KiB)", best="lowest"),
     Column("class_bytes", "A new class", "Stored (KiB)", best="lowest"),
-    Column("pretrain_seconds", "Unit", "Seconds"),
+    Column("unit", "Unit", "Seconds"),
     Column("last_learning", "Last session", "Seconds", best="lowest"),
     Column("learning", "All sessions", "Seconds", best="lowest"),
 )
@@ -93,18 +82,19 @@ class Cost(Study):
         ldc = _ldc(terms, params).items()
         runs = {_name(r): shelf.runs(variant).assign(steps=r) for r, variant in ldc}
         runs[FREE_LUNCH] = shelf.runs(terms.free_lunch())
-        runs = {name: own for name, own in runs.items() if len(own)}
-        timed = one_machine(runs)
-        left = sum(map(len, runs.values())) - sum(map(len, timed.values()))
+        runs = one_machine({name: own for name, own in runs.items() if len(own)})
+        runs = {name: _stored(name, own, terms) for name, own in runs.items()}
+        left = sum(int(own["learning"].isna().sum()) for own in runs.values())
         machines = [f"{left} runs of other machines count in no time."] if left else []
+        note = NOTE.format(dim=terms.dim, base=terms.protocol.base_classes)
         return Findings(
             [
-                Notes(_sentences(terms, runs, timed)),
-                Section("Memory and time", [_table(terms, runs, timed)]),
-                _figure(terms, runs, timed),
+                Notes(_sentences(terms, runs)),
+                Section("Memory and time", [interval_table("cost", runs, COLUMNS, note)]),
+                _figure(terms, runs),
             ],
             runs,
-            [*machines, *busy_remarks(timed)],
+            [*machines, *busy_remarks(runs)],
         )
 
 
@@ -129,28 +119,22 @@ def _covariance_bytes(name: str, terms: Terms) -> int:
     return min(whole, params.byte_budget or whole)
 
 
-def _table(terms: Terms, runs: Runs, timed: Runs) -> Table:
-    firsts = {name: own.iloc[0] for name, own in runs.items()}
+def _stored(name: str, runs: pd.DataFrame, terms: Terms) -> pd.DataFrame:
+    """Return runs with what their method stores, in KiB, and the seconds of the unit's training."""
+    run = runs.iloc[0]
+    # Once for all seeds; the least, if oftener: other work on the machine only adds to it.
+    unit = runs["pretrain_seconds"].min() if name != FREE_LUNCH else math.nan
     stored = {
-        name: {
-            "covariance": _covariance_bytes(name, terms),
-            "state_base": run["state_0"],
-            "state_last": run["bytes"],
-            "class_bytes": run["class_bytes"],
-        }
-        for name, run in firsts.items()
+        "covariance": _covariance_bytes(name, terms),
+        "state_base": run["state_0"],
+        "state_last": run["bytes"],
+        "class_bytes": run["class_bytes"],
     }
-    # Once for all seeds; the least, if more than once: other work on the machine only adds to it.
-    unit = {n: own["pretrain_seconds"].min() for n, own in timed.items() if n != FREE_LUNCH}
-    frame = means(runs, [])
-    frame = frame.join(points(pd.DataFrame(stored).T / KIB))
-    frame = frame.join(means(timed, ["last_learning", "learning"]).drop(columns="runs"))
-    frame = counted(frame.join(points(pd.DataFrame({"pretrain_seconds": unit}))))
-    note = NOTE.format(dim=terms.dim, base=terms.protocol.base_classes)
-    return Table("cost", frame, [*ROW_COLUMNS, *COLUMNS], notes=[note])
+    columns = {key: once(runs, count / KIB) for key, count in stored.items()}
+    return runs.assign(**columns, unit=once(runs, unit))
 
 
-def _sentences(terms: Terms, runs: Runs, timed: Runs) -> list[str]:
+def _sentences(terms: Terms, runs: Runs) -> list[str]:
     sentences = []
     own, figure = _name(terms.recurrent_steps), "learning time over all sessions"
     if own in runs and FREE_LUNCH in runs:
@@ -159,7 +143,7 @@ def _sentences(terms: Terms, runs: Runs, timed: Runs) -> list[str]:
             f"Covariances take {human_bytes(one)} in ldc, however many classes were seen, and "
             f"{human_bytes(many)} in free_lunch: {number(many / one)} times as many."
         )
-        slower = difference(timed[own], timed[FREE_LUNCH], "learning")
+        slower = difference(runs[own], runs[FREE_LUNCH], "learning")
         sentences.append(difference_sentence(own, FREE_LUNCH, figure, slower, "seconds"))
     steps = [name for name in runs if name != FREE_LUNCH]
     if len(steps) > 1:
@@ -169,19 +153,19 @@ def _sentences(terms: Terms, runs: Runs, timed: Runs) -> list[str]:
             f"From {fewest} to {most} what ldc stores beside its classes grows by "
             f"{max(sizes) - min(sizes):,} bytes."
         )
-        slower = difference(timed[most], timed[fewest], "learning")
+        slower = difference(runs[most], runs[fewest], "learning")
         sentences.append(difference_sentence(most, fewest, figure, slower, "seconds"))
     return sentences
 
 
-def _figure(terms: Terms, runs: Runs, timed: Runs) -> Figure:
+def _figure(terms: Terms, runs: Runs) -> Figure:
     seen = [terms.protocol.classes_seen(t) for t in range(terms.protocol.sessions + 1)]
     recurrent, classes = "Recurrent steps R", "Classes seen"
     panels = [
         Panel(recurrent, "Covariance, unit (KiB)", _memory_by_step(terms, runs), log=True),
         Panel(classes, "Stored (KiB)", _memory_by_class(terms, runs, seen), log=True),
-        Panel(recurrent, "Learning, all sessions (s)", _time_by_step(timed)),
-        Panel(classes, "Learning, a session (s)", _time_by_class(terms, timed, seen)),
+        Panel(recurrent, "Learning, all sessions (s)", _time_by_step(runs)),
+        Panel(classes, "Learning, a session (s)", _time_by_class(terms, runs, seen)),
     ]
     caption = (
         "Above, memory: (a) what LDC keeps beside its classes (covariance and unit, measured) and "
@@ -194,8 +178,7 @@ def _figure(terms: Terms, runs: Runs, timed: Runs) -> Figure:
 
 
 def _ldc_by_steps(runs: Runs) -> dict[int, pd.DataFrame]:
-    made = [own for name, own in runs.items() if name != FREE_LUNCH and len(own)]
-    return {int(own["steps"].iloc[0]): own for own in made}
+    return {int(own["steps"].iloc[0]): own for n, own in runs.items() if n != FREE_LUNCH}
 
 
 def _memory_by_step(terms: Terms, runs: Runs) -> pd.DataFrame:
@@ -219,19 +202,19 @@ def _memory_by_class(terms: Terms, runs: Runs, seen: Sequence[int]) -> pd.DataFr
     return curves(drawn)
 
 
-def _time_by_step(timed: Runs) -> pd.DataFrame:
-    steps = _ldc_by_steps(timed)
+def _time_by_step(runs: Runs) -> pd.DataFrame:
+    steps = _ldc_by_steps(runs)
     drawn = {"ldc": {r: interval(own, "learning") for r, own in steps.items()}}
-    if len(timed.get(FREE_LUNCH, ())):
-        drawn[FREE_LUNCH] = dict.fromkeys(steps, interval(timed[FREE_LUNCH], "learning"))
+    if FREE_LUNCH in runs:
+        drawn[FREE_LUNCH] = dict.fromkeys(steps, interval(runs[FREE_LUNCH], "learning"))
     return curves(drawn)
 
 
-def _time_by_class(terms: Terms, timed: Runs, seen: Sequence[int]) -> pd.DataFrame:
+def _time_by_class(terms: Terms, runs: Runs, seen: Sequence[int]) -> pd.DataFrame:
     return curves(
         {
             label: {n: interval(own, f"learn_{t}") for t, n in enumerate(seen) if t}
-            for label, own in _compared(terms, timed).items()
+            for label, own in _compared(terms, runs).items()
         }
     )
 
@@ -239,4 +222,4 @@ def _time_by_class(terms: Terms, timed: Runs, seen: Sequence[int]) -> pd.DataFra
 def _compared(terms: Terms, runs: Runs) -> dict[str, pd.DataFrame]:
     """Return LDC as it is set, and Free-Lunch, as far as they have runs."""
     named = {"ldc": _name(terms.recurrent_steps), FREE_LUNCH: FREE_LUNCH}
-    return {label: runs[name] for label, name in named.items() if len(runs.get(name, ()))}
+    return {label: runs[name] for label, name in named.items() if name in runs}

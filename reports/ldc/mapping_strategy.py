@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -14,14 +14,13 @@ from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.report import Column, Figure, Notes, Section, Table
 from fscil_bench.reporting.panels import Panel
 from fscil_bench.reporting.sentences import difference_sentence, number
-from fscil_bench.reporting.tables import ROW_COLUMNS
 
 from .convergence import classifier_loss, epochs_to_common, loss_curves
 from .divergence import group_kl
 from .shelf import Shelf
-from .study import Findings, Study, panel_figure
+from .study import Findings, Study, interval_table, panel_figure
 from .terms import COVARIANCES, StudyParams, Terms
-from .values import apart, curves, difference, interval, means
+from .values import apart, curves, difference, interval
 from .variants import Variant
 
 Losses = Mapping[str, Mapping[int, np.ndarray]]
@@ -86,7 +85,7 @@ class MappingStrategy(Study):
         return Findings(
             [
                 Notes(_sentences(runs)),
-                Section(HEADING, [_table("mapping-strategy", runs, COLUMNS, note)]),
+                Section(HEADING, [interval_table("mapping-strategy", runs, COLUMNS, note)]),
                 Section("Difference", [_apart(runs)]),
                 _figure(runs, losses),
             ],
@@ -94,19 +93,12 @@ class MappingStrategy(Study):
         )
 
 
-def _table(
-    name: str, runs: Mapping[str, pd.DataFrame], columns: Sequence[Column], note: str
-) -> Table:
-    frame = means(runs, [column.key for column in columns])
-    return Table(name, frame, [*ROW_COLUMNS, *columns], notes=[note])
-
-
 def _apart(runs: Mapping[str, pd.DataFrame]) -> Table:
     """Return mapped − empirical."""
     columns = [replace(column, best="none") for column in COLUMNS]
     pair = runs[COVARIANCES[0]], runs[COVARIANCES[1]]
     both = {" − ".join(COVARIANCES): apart(*pair, [column.key for column in columns])}
-    return _table("mapping-differences", both, columns, PAIRED)
+    return interval_table("mapping-differences", both, columns, PAIRED)
 
 
 def _sentences(runs: Mapping[str, pd.DataFrame]) -> list[str]:
@@ -136,11 +128,10 @@ def _figure(runs: Mapping[str, pd.DataFrame], losses: Losses) -> Figure:
     reached = {
         name: {place: interval(own, key) for place, key in enumerate(ACCURACIES)}
         for name, own in runs.items()
-        if len(own)
     }
     pair = runs[COVARIANCES[0]], runs[COVARIANCES[1]]
     gained = {place: difference(*pair, key) for place, key in enumerate(ACCURACIES)}
-    between = {" − ".join(COVARIANCES): gained} if gained[0].count else {}
+    between = {" − ".join(COVARIANCES): gained}
     tested = "Test classes"
     bars: dict[str, Any] = {"names": ticks, "bars": True, "joined": False}
     panels = [

@@ -12,26 +12,16 @@ import pandas as pd
 from pydantic import Field
 
 from fscil_bench.metrics import Interval
-from fscil_bench.report import Column, Figure, Notes, Section, Table
+from fscil_bench.report import Column, Figure, Notes, Section
 from fscil_bench.reporting.panels import Panel
 from fscil_bench.reporting.sentences import difference_sentence
-from fscil_bench.reporting.tables import ROW_COLUMNS, measure_columns
+from fscil_bench.reporting.tables import measure_columns
 
 from .convergence import FALL_LEFT, classifier_loss, loss_curves, remaining_fall, steps_to_fall
 from .shelf import Shelf
-from .study import Findings, Study, panel_figure
+from .study import Findings, Study, interval_table, panel_figure
 from .terms import LOSSES, StudyParams, Terms
-from .values import (
-    apart,
-    busy_remarks,
-    counted,
-    curves,
-    difference,
-    means,
-    one_machine,
-    point,
-    points,
-)
+from .values import apart, busy_remarks, curves, difference, once, one_machine, point
 from .variants import Variant
 
 Losses = Mapping[str, Mapping[int, np.ndarray]]
@@ -47,7 +37,7 @@ ACCURACY = ("last", "last_base", "last_new", "last_harmonic")
 COLUMNS = (
     *measure_columns(*ACCURACY),
     Column("minus", f"− {PAPER}"),
-    Column("pretrain_seconds", "Unit", "Seconds", best="lowest"),
+    Column("unit", "Unit", "Seconds", best="lowest"),
     Column("learning", "Sessions", "Seconds", best="lowest"),
     Column("unit_steps", "Unit steps", "Convergence", best="lowest"),
     Column("epochs", "Epochs", "Convergence", best="lowest"),
@@ -87,31 +77,31 @@ class MatchingLoss(Study):
 
     def findings(self, terms: Terms, shelf: Shelf, params: MatchingLossParams) -> Findings:
         """Return accuracy, seconds and convergence for each loss."""
-        runs = {loss: shelf.runs(variant) for loss, variant in self._all(terms).items()}
+        made = {loss: shelf.runs(variant) for loss, variant in self._all(terms).items()}
+        kept = self._kept(terms, params)
         unit, classifier = (
-            {
-                loss: loss_curves(shelf, each, name)
-                for loss, each in self._kept(terms, params).items()
-            }
+            {loss: loss_curves(shelf, variant, name) for loss, variant in kept.items()}
             for name in (UNIT_LOSS, classifier_loss(terms.protocol.sessions))
         )
         runs = {
             loss: own.assign(
-                minus=apart(own, runs[PAPER], ["last"])["last"] if loss != PAPER else math.nan,
+                minus=apart(own, made[PAPER], ["last"])["last"] if loss != PAPER else math.nan,
+                # Once for all seeds; the least, if oftener: other work only adds to it.
+                unit=once(own, own["pretrain_seconds"].min()),
                 unit_steps=_steps(unit[loss]),
                 epochs=_steps(classifier[loss]),
             )
-            for loss, own in runs.items()
+            for loss, own in one_machine(made).items()
         }
-        timed = one_machine(runs)
+        note = NOTE.format(paper=PAPER, left=FALL_LEFT)
         return Findings(
             [
-                Notes([*_sentences(runs), *_fastest(timed)]),
-                Section("Losses", [_table(runs, timed)]),
+                Notes([*_sentences(runs), *_fastest(runs)]),
+                Section("Losses", [interval_table("matching-loss", runs, COLUMNS, note)]),
                 _curves(unit, classifier),
             ],
             runs,
-            busy_remarks(timed),
+            busy_remarks(runs),
         )
 
     def _all(self, terms: Terms) -> dict[str, Variant]:
@@ -120,20 +110,6 @@ class MatchingLoss(Study):
     def _kept(self, terms: Terms, params: MatchingLossParams) -> dict[str, Variant]:
         fields = {"seeds": terms.seeds[: params.curves], "artifacts": True}
         return {loss: terms.complete(loss=loss, **fields) for loss in LOSSES}
-
-
-def _table(runs: Mapping[str, pd.DataFrame], timed: Mapping[str, pd.DataFrame]) -> Table:
-    frame = means(runs, [*ACCURACY, "minus", "unit_steps", "epochs"])
-    frame = frame.join(means(timed, ["learning"]).drop(columns="runs"))
-    # Once for all seeds; the least, if more than once: other work on the machine only adds to it.
-    unit = pd.DataFrame({"pretrain_seconds": _unit_seconds(timed)})
-    frame = counted(frame.join(points(unit)))
-    note = NOTE.format(paper=PAPER, left=FALL_LEFT)
-    return Table("matching-loss", frame, [*ROW_COLUMNS, *COLUMNS], notes=[note])
-
-
-def _unit_seconds(timed: Mapping[str, pd.DataFrame]) -> pd.Series:
-    return pd.Series({loss: own["pretrain_seconds"].min() for loss, own in timed.items()})
 
 
 def _steps(curves: Mapping[int, np.ndarray]) -> pd.Series:
@@ -150,9 +126,9 @@ def _sentences(runs: Mapping[str, pd.DataFrame]) -> list[str]:
     ]
 
 
-def _fastest(timed: Mapping[str, pd.DataFrame]) -> list[str]:
+def _fastest(runs: Mapping[str, pd.DataFrame]) -> list[str]:
     """Say which loss trains the unit in the least time, and which in the most."""
-    seconds = _unit_seconds(timed)
+    seconds = pd.Series({loss: own["unit"].max() for loss, own in runs.items()})
     seconds = seconds[seconds > 0].sort_values(kind="stable")
     if len(seconds) < 2:
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -14,12 +14,12 @@ from fscil_bench.params import AS_WORDS
 from fscil_bench.report import Column, Figure, Notes, Section, Table
 from fscil_bench.reporting.panels import Panel
 from fscil_bench.reporting.sentences import difference_sentence
-from fscil_bench.reporting.tables import ROW_COLUMNS, measure_columns
+from fscil_bench.reporting.tables import measure_columns
 
 from .shelf import Shelf
-from .study import Findings, Study, panel_figure
+from .study import Findings, Study, interval_table, panel_figure
 from .terms import StudyParams, Terms
-from .values import apart, curves, difference, interval, means
+from .values import apart, curves, difference, interval
 from .variants import Variant
 
 Runs = Mapping[tuple[str, str], pd.DataFrame]
@@ -138,7 +138,8 @@ def _reached(runs: Runs, names: Mapping[str, str], shot: int) -> Table:
         for split, name in names.items()
         for method in METHODS
     }
-    return _table("outliers", labelled, COLUMNS, ["method", "split"], NOTE.format(shot=shot))
+    note = NOTE.format(shot=shot)
+    return interval_table("outliers", labelled, COLUMNS, note, ["method", "split"])
 
 
 def _gained(runs: Runs, names: Mapping[str, str]) -> Table:
@@ -149,20 +150,8 @@ def _gained(runs: Runs, names: Mapping[str, str]) -> Table:
         for split, name in names.items()
         for rival in RIVALS
     }
-    return _table("outliers-differences", labelled, DIFFERENCES, ["rival", "split"], PAIRED)
-
-
-def _table(
-    name: str,
-    runs: Mapping[str, pd.DataFrame],
-    columns: Sequence[Column],
-    facts: Sequence[str],
-    note: str,
-) -> Table:
-    frame = means(runs, [column.key for column in columns])
-    firsts = {label: own.iloc[0][list(facts)] for label, own in runs.items() if len(own)}
-    frame = frame.join(pd.DataFrame.from_dict(firsts, orient="index"))
-    return Table(name, frame, [*ROW_COLUMNS, *columns], notes=[note])
+    facts = ["rival", "split"]
+    return interval_table("outliers-differences", labelled, DIFFERENCES, PAIRED, facts)
 
 
 def _gain(runs: Runs, split: str, rival: str) -> pd.DataFrame:
@@ -215,11 +204,7 @@ def _figure(runs: Runs, names: Mapping[str, str]) -> Figure:
 def _by_split(measured: Mapping[str, Mapping[str, pd.DataFrame]]) -> pd.DataFrame:
     return curves(
         {
-            label: {
-                place: interval(runs, "last")
-                for place, runs in enumerate(own.values())
-                if len(runs)
-            }
+            label: {place: interval(runs, "last") for place, runs in enumerate(own.values())}
             for label, own in measured.items()
         }
     )

@@ -15,13 +15,13 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.report import Column, Figure, Notes, Section, Table
 from fscil_bench.reporting.facts import human_bytes
 from fscil_bench.reporting.sentences import difference_sentence
-from fscil_bench.reporting.tables import ROW_COLUMNS, measure_columns
+from fscil_bench.reporting.tables import measure_columns
 from fscil_bench.reporting.violins import ViolinPanel, violin_numbers, violins
 
 from .shelf import Shelf
-from .study import Findings, Study
+from .study import Findings, Study, interval_table
 from .terms import StudyParams, Terms
-from .values import FLOAT, apart, difference, means
+from .values import FLOAT, apart, difference
 from .variants import Variant
 
 Best = Literal["lowest", "none"]
@@ -133,16 +133,14 @@ def _drop_columns(seen: Sequence[int], best: Best) -> list[Column]:
 
 def _drops(runs: Mapping[str, pd.DataFrame], seen: Sequence[int], note: str) -> Table:
     columns = [*_drop_columns(seen, "lowest"), *measure_columns("last", "average")]
-    frame = means(runs, [column.key for column in columns])
-    return Table("scalability", frame, [*ROW_COLUMNS, *columns], notes=[note])
+    return interval_table("scalability", runs, columns, note)
 
 
 def _apart(runs: Mapping[str, pd.DataFrame], seen: Sequence[int]) -> Table:
     columns = _drop_columns(seen, "none")
-    keys = [column.key for column in columns]
-    pairs = {f"{name} − {LDC}": more for name, more in _more(runs, keys).items()}
-    frame = means(pairs, keys)
-    return Table("scalability-differences", frame, [*ROW_COLUMNS, *columns], notes=[PAIRED])
+    more = _more(runs, [column.key for column in columns])
+    pairs = {f"{name} − {LDC}": own for name, own in more.items()}
+    return interval_table("scalability-differences", pairs, columns, PAIRED)
 
 
 def _more(runs: Mapping[str, pd.DataFrame], keys: Sequence[str]) -> dict[str, pd.DataFrame]:

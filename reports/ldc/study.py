@@ -10,14 +10,16 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from fscil_bench.errors import FscilError
-from fscil_bench.report import Document, Figure, Notes, Part, Report, Section, Table
+from fscil_bench.report import Column, Document, Figure, Notes, Part, Report, Section, Table
 from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.panels import Panel, panel_numbers, panels
 from fscil_bench.reporting.sentences import RULE
+from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.request import Wanted
 
 from .shelf import Shelf
 from .terms import StudyParams, Terms
+from .values import means
 from .variants import Variant, wanted_runs
 
 ORIGIN = (
@@ -103,6 +105,28 @@ class Study(Report):
         if shelf.missing:
             lines.append(f"All that is missing is made by: {terms.remedy(self.name)}")
         return lines
+
+
+def interval_table(
+    name: str,
+    runs: Mapping[str, pd.DataFrame],
+    columns: Sequence[Column],
+    note: str,
+    facts: Sequence[str] = (),
+) -> Table:
+    """Return a line for each name that has runs.
+
+    Args:
+        name: of the table.
+        runs: by name.
+        columns: intervals over the runs, with `note` below them.
+        note: what they are.
+        facts: columns of the runs that a name's runs have in common, for the CSV alone.
+    """
+    frame = means(runs, [column.key for column in columns])
+    for fact in facts:
+        frame[fact] = [runs[str(label)][fact].iloc[0] for label in frame.index]
+    return Table(name, frame, [*ROW_COLUMNS, *columns], notes=[note])
 
 
 def panel_figure(name: str, drawn: Sequence[Panel], caption: str, columns: int = 2) -> Figure:

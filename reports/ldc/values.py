@@ -18,6 +18,7 @@ BUSY = 1.25
 FLOAT = 4
 """Bytes of a float32."""
 
+_SECONDS = ("learning", "last_learning", "pretrain_seconds")
 _BY_SESSION = {"session": "accuracy", "learn": "learn_seconds", "state": "state_bytes"}
 
 
@@ -73,6 +74,11 @@ def difference(first: pd.DataFrame, second: pd.DataFrame, key: str) -> Interval:
     return interval(apart(first, second, [key]), key)
 
 
+def once(runs: pd.DataFrame, value: float) -> pd.Series:
+    """Return a column of a value that all runs share, in the first alone: it has no interval."""
+    return pd.Series([value] * min(1, len(runs)), runs.index[:1], dtype=float)
+
+
 def means(runs: Mapping[str, pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     """Return a row for each name that has runs: how many, and intervals as `aggregate` has them.
 
@@ -81,27 +87,23 @@ def means(runs: Mapping[str, pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame
     made = {name: own for name, own in runs.items() if len(own)}
     if not made:
         return pd.DataFrame({"runs": []}, pd.Index([], name="label"))
-    labelled = pd.concat(made, names=["label"])
+    labelled = pd.concat(made, names=["label"]).reindex(columns=list(keys))
     found = labelled.groupby("label", sort=False).size().to_frame("runs")
     for key in keys:
         valued = aggregate(labelled.dropna(subset=[key]), "label", [key])
         found = found.join(valued.drop(columns="runs"))
-    return counted(found)
-
-
-def counted(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table's frame with a count of 0 where rows have no such interval."""
-    counts = [column for column in frame if str(column).endswith("_n")]
-    return frame.fillna(dict.fromkeys(counts, 0)).astype(dict.fromkeys(counts, int))
+    counts = [f"{key}_n" for key in keys]
+    return found.fillna(dict.fromkeys(counts, 0)).astype(dict.fromkeys(counts, int))
 
 
 def curves(drawn: Mapping[str, Mapping[int, Interval]]) -> pd.DataFrame:
-    """Return the numbers of a panel: by label and position the interval that is drawn there."""
+    """Return the numbers of a panel: by label and position the interval there, if of any run."""
     columns = ["label", "x", "mean", "low", "high", "n"]
     lines = [
         (label, x, each.mean, each.low, each.high, each.count)
         for label, points in drawn.items()
         for x, each in points.items()
+        if each.count
     ]
     return pd.DataFrame(lines, columns=columns)
 
@@ -111,23 +113,23 @@ def point(value: float) -> Interval:
     return Interval(value, np.nan, 1)
 
 
-def points(values: pd.DataFrame) -> pd.DataFrame:
-    """Return columns as intervals without a width: numbers of bytes, or one measured time."""
-    widths = values.add_suffix("_half_width").mask(values.notna().to_numpy())
-    counts = values.notna().astype(int).add_suffix("_n")
-    return values.add_suffix("_mean").join([widths, counts])
-
-
 def one_machine(runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return the runs of the machine that made most of them, under the same names."""
-    made = pd.concat([own["machine"] for own in runs.values()])
-    most = made.value_counts(sort=False).idxmax() if len(made) else ""
-    return {name: own[own["machine"] == most] for name, own in runs.items()}
+    """Return the runs without the times of any machine but the one that made most of them."""
+    machines = pd.concat([own["machine"] for own in runs.values()])
+    most = machines.value_counts(sort=False).idxmax() if len(machines) else ""
+    found = {}
+    for name, own in runs.items():
+        seconds = [
+            column for column in own if column in _SECONDS or str(column).startswith("learn_")
+        ]
+        others = pd.DataFrame(dict.fromkeys(seconds, own["machine"] != most))
+        found[name] = own.assign(**own[seconds].mask(others))
+    return found
 
 
 def busy_remarks(runs: Mapping[str, pd.DataFrame]) -> list[str]:
     """Say so if some of the runs were timed while the machine was doing other work."""
-    loads = pd.concat([own["load"] for own in runs.values()])
+    loads = pd.concat([own.loc[own["learning"].notna(), "load"] for own in runs.values()])
     busy = loads[loads > BUSY]
     if busy.empty:
         return []

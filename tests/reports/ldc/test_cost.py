@@ -54,7 +54,7 @@ def test_bytes_and_seconds(study: Any, tmp_path: Path) -> None:
     assert [float(row["covariance_mean"]) for row in (ldc, rival)] == [16, 64]
     assert float(ldc["state_last_mean"]) == (512 * 6 + SIGMA + 100) / 1024
     assert float(rival["class_bytes_mean"]) == 300 / 1024
-    assert (ldc["pretrain_seconds_mean"], rival["pretrain_seconds_mean"]) == ("7.0", "")
+    assert (ldc["unit_mean"], rival["unit_mean"]) == ("7.0", "")
     assert (ldc["last_learning_mean"], ldc["learning_mean"]) == ("2.0", "4.0")
 
 

@@ -48,7 +48,7 @@ def test_accuracy_and_time_of_each_loss(study: Any, tmp_path: Path) -> None:
     assert rows["kl"]["minus_mean"] == ""
     # Two sessions after the base session; the unit is trained once, whatever the seeds.
     assert float(rows["js"]["learning_mean"]) == pytest.approx(4.0)
-    assert (rows["js"]["pretrain_seconds_mean"], rows["js"]["pretrain_seconds_n"]) == ("20.0", "1")
+    assert (rows["js"]["unit_mean"], rows["js"]["unit_n"]) == ("20.0", "1")
 
 
 def test_convergence_is_read_from_the_curves(

@@ -95,7 +95,12 @@ def test_the_machine_of_most_runs_is_chosen(factory: Any) -> None:
 
     kept = one_machine({"a": runs.iloc[:2], "b": runs.iloc[2:]})
 
-    assert {name: own.index.tolist() for name, own in kept.items()} == {"a": [1], "b": [2]}
+    assert {name: own["learning"].isna().tolist() for name, own in kept.items()} == {
+        "a": [True, False],
+        "b": [False],
+    }
+    assert kept["a"]["learn_1"].isna().tolist() == [True, False]
+    assert kept["a"]["last"].notna().all()
     assert one_machine({"a": runs.iloc[:0]})["a"].empty
 
 
