@@ -141,7 +141,7 @@ class Report(Contract):
     features and true labels, the registry, and the selection that was asked for.
 
     Attributes:
-        whole: whether all its files belong together whatever was asked for (a study, cards); else
+        whole: whether all its files belong together whatever was asked for (a study); else
             a part, as methods, seeds or parameters select it, goes into a folder of its own.
     """
 

@@ -47,7 +47,6 @@ class Card(Report):
 
     name = "card"
     title = "A method on one page: accuracy, terms, cost, environment, digests, command"
-    whole = True
 
     @dataclass(frozen=True)
     class Params:
