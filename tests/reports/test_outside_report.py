@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fscil_bench.api import make_report
-from fscil_bench.plugins.registry import load_registry
+from fscil_bench.plugins.registry import builtin_plugins, load_registry
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install the report as a package with an entry point."""
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install the report as a package with an entry point, which is looked for anew."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
     (code,) = (block for block in blocks if "(Report)" in block)
     site = tmp_path / "site-packages"
@@ -33,6 +34,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)
     monkeypatch.syspath_prepend(str(site))
+    builtin_plugins.cache_clear()
+    yield
+    builtin_plugins.cache_clear()
 
 
 @pytest.mark.usefixtures("package")
