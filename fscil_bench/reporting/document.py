@@ -30,8 +30,9 @@ def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
     """Write a document: `stem`.md, `stem`.tex, and the files of its parts.
 
     Of each table `NAME.csv` and, if it is printed, `NAME.tex`; of each figure `NAME.png`,
-    `NAME.pdf` and `NAME.csv`; attachments under their own names. `stem`.tex has all printed tables
-    with the text between them, but for a document whose own table is named so.
+    `NAME.pdf` and `NAME.csv`; attachments under their own names, of which those in folders of
+    their own are not listed. `stem`.tex has all printed tables with the text between them, but for
+    a document whose own table is named so.
 
     Raises:
         StoreError: the folder cannot be written to.
@@ -46,7 +47,8 @@ def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
     contents |= {f"{table.name}.tex": latex_table(table) for table in printed}
     for name, content in {**contents, **document.attachments}.items():
         _write(folder / name, content)
-    files = [folder / name for name in (*contents, *document.attachments)]
+    named = (*contents, *(name for name in document.attachments if "/" not in name))
+    files = [folder / name for name in named]
     for figure in _parts(document.parts, Figure):
         files += _write_figure(figure, folder)
     missing = tuple(dict.fromkeys(lack.command for lack in document.lacks))
