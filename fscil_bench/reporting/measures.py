@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import pandas as pd
@@ -19,7 +21,6 @@ class Measure:
     Attributes:
         key: names it in frames and CSV.
         heading: stands above its column.
-        title: names it in a sentence.
         latex: its formula as a sentence, mathematics between `$`, `%` written `\%`.
         better: which end is the good one.
         unit: of its values; accuracies are in %.
@@ -29,7 +30,6 @@ class Measure:
 
     key: str
     heading: str
-    title: str
     latex: str
     better: Literal["highest", "lowest", "none"]
     unit: Unit
@@ -72,30 +72,11 @@ def _last(frame: pd.DataFrame, column: str) -> pd.Series:
     return frame.drop_duplicates("key", keep="last").set_index("key")[column]
 
 
-def _sum(frame: pd.DataFrame, *columns: str) -> pd.Series:
-    return frame[list(columns)].sum(axis="columns").groupby(frame["key"], sort=False).sum()
-
-
-def _average(frame: pd.DataFrame) -> pd.Series:
-    return frame.groupby("key", sort=False)["accuracy"].mean()
-
-
-def _retention(frame: pd.DataFrame) -> pd.Series:
-    first = _first(frame, "accuracy")
-    return _last(frame, "accuracy") / first.where(first > 0)
-
-
 def _forgetting(frame: pd.DataFrame) -> pd.Series:
     last = _last(frame, "base")
     earlier = frame[frame.duplicated("key", keep="last")]
     best = earlier.groupby("key", sort=False)["base"].max().reindex(last.index)
     return (best - last).where(best.notna(), 0.0)
-
-
-def _percent(
-    of: Callable[[pd.DataFrame], pd.Series],
-) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda frame: 100 * of(frame)
 
 
 _LAST = "Last session (%)"
@@ -110,111 +91,72 @@ INTERVAL = (
 )
 """What an interval is (LaTeX)."""
 
+_ACCURACY = partial(Measure, better="highest", unit="%")
+_BY_CLASS = partial(_ACCURACY, group=_LAST)
+_LOSS = partial(Measure, better="lowest", unit="points")
 MEASURES: Mapping[str, Measure] = {
     measure.key: measure
     for measure in (
-        Measure(
-            "first",
-            "First",
-            "accuracy in the base session",
-            "First $= A_0$.",
-            "highest",
-            "%",
-            _percent(lambda frame: _first(frame, "accuracy")),
-        ),
-        Measure(
-            "last",
-            "Last",
-            "accuracy after the last session",
-            "Last $= A_T$.",
-            "highest",
-            "%",
-            _percent(lambda frame: _last(frame, "accuracy")),
-        ),
-        Measure(
+        _ACCURACY("first", "First", "First $= A_0$.", of=lambda f: 100 * _first(f, "accuracy")),
+        _ACCURACY("last", "Last", "Last $= A_T$.", of=lambda f: 100 * _last(f, "accuracy")),
+        _ACCURACY(
             "average",
             "Avg",
-            "average accuracy over sessions",
             r"Avg $= (A_0 + \dots + A_T) / (T + 1)$.",
-            "highest",
-            "%",
-            _percent(_average),
+            of=lambda f: 100 * f.groupby("key", sort=False)["accuracy"].mean(),
         ),
-        Measure(
+        _LOSS(
             "performance_drop",
             "PD",
-            "performance drop",
             "PD $= A_0 - A_T$, in percentage points (lower is better).",
-            "lowest",
-            "points",
-            _percent(lambda frame: _first(frame, "accuracy") - _last(frame, "accuracy")),
+            of=lambda f: 100 * (_first(f, "accuracy") - _last(f, "accuracy")),
         ),
-        Measure(
+        _ACCURACY(
             "performance_retention",
             "PR",
-            "performance retention",
             r"PR $= A_T / A_0$, in \%.",
-            "highest",
-            "%",
-            _percent(_retention),
+            of=lambda f: 100 * _last(f, "accuracy") / _first(f, "accuracy").replace(0, math.nan),
         ),
-        Measure(
+        _BY_CLASS(
             "last_base",
             "Base",
-            "last session's accuracy on base classes",
             "Base is $A_T$ counted over test images of base classes alone.",
-            "highest",
-            "%",
-            _percent(lambda frame: _last(frame, "base")),
-            _LAST,
+            of=lambda f: 100 * _last(f, "base"),
         ),
-        Measure(
+        _BY_CLASS(
             "last_new",
             "New",
-            "last session's accuracy on new classes",
             "New is $A_T$ counted over test images of all later classes alone.",
-            "highest",
-            "%",
-            _percent(lambda frame: _last(frame, "new")),
-            _LAST,
+            of=lambda f: 100 * _last(f, "new"),
         ),
-        Measure(
+        _BY_CLASS(
             "last_harmonic",
             "HM",
-            "harmonic mean",
             r"HM $= 2 \cdot \mathrm{Base} \cdot \mathrm{New} / (\mathrm{Base} + \mathrm{New})$.",
-            "highest",
-            "%",
-            _percent(lambda frame: _last(frame, "harmonic")),
-            _LAST,
+            of=lambda f: 100 * _last(f, "harmonic"),
         ),
-        Measure(
+        _LOSS(
             "base_forgetting",
             "Forgetting",
-            "forgetting of base classes",
             "Forgetting is the highest Base of the sessions before the last minus the last, in "
             "percentage points (Chaudhry et al., 2018, eq. 3; lower is better).",
-            "lowest",
-            "points",
-            _percent(_forgetting),
+            of=lambda f: 100 * _forgetting(f),
         ),
         Measure(
             "seconds",
             "Seconds",
-            "seconds of all sessions",
             "Seconds are those of learning and scoring in all sessions (lower is better).",
             "lowest",
             "s",
-            lambda frame: _sum(frame, "learn_seconds", "score_seconds"),
+            lambda f: (f["learn_seconds"] + f["score_seconds"]).groupby(f["key"], sort=False).sum(),
         ),
         Measure(
             "bytes",
             "Bytes",
-            "bytes stored",
             "Bytes are what the method keeps after the last session (lower is better).",
             "lowest",
             "bytes",
-            lambda frame: _last(frame, "state_bytes"),
+            lambda f: _last(f, "state_bytes"),
         ),
     )
 }
