@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fscil_bench.params import NoParams, parse_params
@@ -151,6 +152,12 @@ def study(claims: ClaimsRuns, tmp_path: Path) -> Callable[..., ReportOutput]:
         return write_document(document, tmp_path / "out", kind.name)
 
     return build
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Callable[[str], pd.DataFrame]:
+    """Return a function that reads a CSV in `out` by the names of its rows."""
+    return lambda name: pd.read_csv(tmp_path / f"out/{name}.csv", index_col="label")
 
 
 def _undrawn(part: Any) -> Any:

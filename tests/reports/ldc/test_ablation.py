@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,6 @@ def written(claims: Any) -> None:
         claims.write(claims.setup.ablation[name], last)
 
 
-def lines_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.usefixtures("written")
 def test_what_each_part_adds_is_said(study: Any) -> None:
     sentences = [line for line in study(Ablation).text.splitlines() if line.startswith("- +")]
@@ -47,23 +41,21 @@ def test_what_each_part_adds_is_said(study: Any) -> None:
 
 
 @pytest.mark.usefixtures("written")
-def test_differences_are_paired_by_seed(study: Any, tmp_path: Path) -> None:
+def test_differences_are_paired_by_seed(study: Any, numbers: Any) -> None:
     study(Ablation)
 
-    rows = {line["label"]: line for line in lines_of(tmp_path / "out/ablation-differences.csv")}
-    row = rows["+ mapping − + sampler"]
+    row = numbers("ablation-differences").loc["+ mapping − + sampler"]
     # The seeds' own spread, 2 base images each, is in neither.
-    assert float(row["session_2_mean"]) == pytest.approx(500 / 60)
+    assert row["session_2_mean"] == pytest.approx(500 / 60)
     # s = √(4/5) images, t(0.975, 5) = 2.5705818.
     half = 100 / 60 * 2.5705818 * math.sqrt(4 / 5) / math.sqrt(6)
-    assert float(row["session_2_half_width"]) == pytest.approx(half, rel=1e-7)
-    assert float(row["last_base_mean"]) == 0
-    assert float(row["last_new_mean"]) == pytest.approx(25.0)
-    assert (row["runs"], row["session_0_mean"]) == ("6", "0.0")
+    assert row["session_2_half_width"] == pytest.approx(half, rel=1e-7)
+    assert row[["last_base_mean", "last_new_mean"]].tolist() == pytest.approx([0, 25])
+    assert (row["runs"], row["session_0_mean"]) == (6, 0)
 
 
 @pytest.mark.usefixtures("written")
-def test_files_hold_what_is_shown(study: Any, tmp_path: Path) -> None:
+def test_files_hold_what_is_shown(study: Any, numbers: Any, tmp_path: Path) -> None:
     output = study(Ablation, draw=True)
 
     names = [
@@ -77,17 +69,12 @@ def test_files_hold_what_is_shown(study: Any, tmp_path: Path) -> None:
         latex = (tmp_path / f"out/{name}.tex").read_text("utf-8")
         assert latex.isascii()
         assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
-    drawn = lines_of(tmp_path / "out/ablation-curves.csv")
-    assert {(line["panel"], line["label"]) for line in drawn} == {
-        *(("a", name) for name in LAST),
-        *(("b", name) for name in LAST if name != "baseline"),
+    drawn = numbers("ablation-curves").set_index(["panel", "x"], append=True)["mean"]
+    assert set(drawn.index.droplevel("x")) == {
+        *((name, "a") for name in LAST),
+        *((name, "b") for name in LAST if name != "baseline"),
     }
-    last = next(
-        line
-        for line in drawn
-        if (line["panel"], line["label"], line["x"]) == ("b", "+ mapping", "6")
-    )
-    assert float(last["mean"]) == pytest.approx(400 / 60), "4 images above the baseline"
+    assert drawn["+ mapping", "b", 6] == pytest.approx(400 / 60), "4 images above the baseline"
     assert (output.missing, output.warnings) == ((), ())
 
 

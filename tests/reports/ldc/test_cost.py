@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,8 @@ def written(claims: Any) -> None:
     claims.write(claims.setup.free_lunch(), LAST, sessions=claims.sessions(state, learn=0.5))
 
 
-def rows_of(path: Path, *keys: str) -> dict[Any, dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return {tuple(line[key] for key in keys): line for line in csv.DictReader(file)}
-
-
 @pytest.mark.usefixtures("written")
-def test_bytes_and_seconds(study: Any, tmp_path: Path) -> None:
+def test_bytes_and_seconds(study: Any, numbers: Any) -> None:
     text = study(Cost, {"steps": 2}).text
 
     assert (
@@ -49,34 +43,30 @@ def test_bytes_and_seconds(study: Any, tmp_path: Path) -> None:
         "- ldc, R = 2 has a higher learning time over all sessions than ldc, R = 0, by 4.00 "
         in text
     )
-    rows = rows_of(tmp_path / "out/cost.csv", "label")
-    ldc, rival = rows["ldc, R = 1",], rows["free_lunch",]
-    assert [float(row["covariance_mean"]) for row in (ldc, rival)] == [16, 64]
-    assert float(ldc["state_last_mean"]) == (512 * 6 + SIGMA + 100) / 1024
-    assert float(rival["class_bytes_mean"]) == 300 / 1024
-    assert (ldc["unit_mean"], rival["unit_mean"]) == ("7.0", "")
-    assert (ldc["last_learning_mean"], ldc["learning_mean"]) == ("2.0", "4.0")
+    rows = numbers("cost")
+    ldc, rival = rows.loc["ldc, R = 1"], rows.loc["free_lunch"]
+    assert [row["covariance_mean"] for row in (ldc, rival)] == [16, 64]
+    assert ldc["state_last_mean"] == (512 * 6 + SIGMA + 100) / 1024
+    assert rival["class_bytes_mean"] == 300 / 1024
+    assert (ldc["unit_mean"], rival["unit_n"]) == (7, 0)
+    assert ldc[["last_learning_mean", "learning_mean"]].tolist() == [2, 4]
 
 
 @pytest.mark.usefixtures("written")
-def test_what_is_drawn(study: Any, tmp_path: Path) -> None:
+def test_what_is_drawn(study: Any, numbers: Any) -> None:
     study(Cost, {"steps": 2})
 
-    points = rows_of(tmp_path / "out/cost-curves.csv", "panel", "label", "x")
-
-    def mean(panel: str, label: str, x: str) -> float:
-        return float(points[panel, label, x]["mean"])
-
-    assert [mean("a", "ldc", f"{r}") * 1024 for r in range(3)] == pytest.approx(
+    points = numbers("cost-curves").set_index(["panel", "x"], append=True)["mean"]
+    assert [points["ldc", "a", r] * 1024 for r in range(3)] == pytest.approx(
         [SIGMA, SIGMA + 100, SIGMA + 200]
     )
-    assert mean("b", "ldc", "6") == 16
-    assert mean("b", "a covariance a class", "6") == 96
-    assert mean("b", "free_lunch, whole state", "6") * 1024 == 300 * 6 + BASE * SIGMA
-    assert [mean("c", "ldc", f"{r}") for r in range(3)] == [2, 4, 6]
-    assert mean("c", "free_lunch", "2") == 1
-    assert mean("d", "ldc", "5") == 2, "LDC as it is set, R = 1"
-    assert ("d", "ldc", "4") not in points, "the base session is no few-shot session"
+    assert points["ldc", "b", 6] == 16
+    assert points["a covariance a class", "b", 6] == 96
+    assert points["free_lunch, whole state", "b", 6] * 1024 == 300 * 6 + BASE * SIGMA
+    assert [points["ldc", "c", r] for r in range(3)] == [2, 4, 6]
+    assert points["free_lunch", "c", 2] == 1
+    assert points["ldc", "d", 5] == 2, "LDC as it is set, R = 1"
+    assert ("ldc", "d", 4) not in points, "the base session is no few-shot session"
 
 
 @pytest.mark.usefixtures("written")
@@ -87,13 +77,12 @@ def test_steps_that_were_not_run_are_missing(study: Any) -> None:
     )
 
 
-def test_a_budget_bounds_the_covariances(claims: Any, study: Any, tmp_path: Path) -> None:
+def test_a_budget_bounds_the_covariances(claims: Any, study: Any, numbers: Any) -> None:
     claims.write(claims.setup.free_lunch(byte_budget=20_480), LAST)
 
     study(Cost, {"free_lunch_set": "byte_budget=20480"})
 
-    row = rows_of(tmp_path / "out/cost.csv", "label")["free_lunch",]
-    assert float(row["covariance_mean"]) == 20
+    assert numbers("cost").loc["free_lunch", "covariance_mean"] == 20
 
 
 def test_a_protocol_without_sessions_is_refused(

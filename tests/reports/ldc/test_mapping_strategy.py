@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,11 +31,6 @@ def written(claims: Any) -> None:
             claims.add_artifacts(run, 1, generated_step0=drawn, generated_step1=drawn, **arrays)
 
 
-def rows_of(path: Path) -> dict[str, dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return {line["label"]: line for line in csv.DictReader(file)}
-
-
 def real_features() -> EvaluationFeatures:
     labels = np.arange(CLASSES).repeat(100)
     test = np.random.default_rng(1).standard_normal((len(labels), DIM))
@@ -45,7 +38,7 @@ def real_features() -> EvaluationFeatures:
 
 
 @pytest.mark.usefixtures("written")
-def test_convergence_and_unseen_classes(study: Any, tmp_path: Path) -> None:
+def test_convergence_and_unseen_classes(study: Any, numbers: Any) -> None:
     text = study(MappingStrategy, UNSEEN).text
 
     named = "covariance=mapped has a {} {} than covariance=empirical, by {} "
@@ -54,26 +47,25 @@ def test_convergence_and_unseen_classes(study: Any, tmp_path: Path) -> None:
     )
     assert named.format("higher", "accuracy on unseen classes", "15.00 [15.00, 15.00]") in text
     assert "Their final training losses are 0.40 and 0.60" in text
-    rows = rows_of(tmp_path / "out/mapping-strategy.csv")
-    assert [rows[name]["epochs_mean"] for name in CURVES] == ["2.0", "4.0"]
-    assert rows["mapped"]["kl_new_mean"] == "", "features are not at hand"
-    apart = rows_of(tmp_path / "out/mapping-differences.csv")["mapped − empirical"]
-    assert float(apart["last_new_mean"]) == pytest.approx(15)
-    assert float(apart["last_mean"]) == pytest.approx(5)
+    rows = numbers("mapping-strategy")
+    assert rows.loc[list(CURVES), "epochs_mean"].tolist() == [2, 4]
+    assert np.isnan(rows.loc["mapped", "kl_new_mean"]), "features are not at hand"
+    apart = numbers("mapping-differences").loc["mapped − empirical"]
+    assert apart[["last_new_mean", "last_mean"]].tolist() == pytest.approx([15, 5])
 
 
 @pytest.mark.usefixtures("written")
 def test_generated_features_are_compared_with_real_ones(
-    claims: Any, study: Any, tmp_path: Path
+    claims: Any, study: Any, numbers: Any
 ) -> None:
     claims.given["evaluation"] = SimpleNamespace(features=lambda _: real_features())
 
     text = study(MappingStrategy, UNSEEN).text
 
-    rows = rows_of(tmp_path / "out/mapping-strategy.csv")
+    rows = numbers("mapping-strategy")
     # Twice the spread: KL = ½(log ¼ + 4 − 1) = 807 thousandths of a nat, and what sampling adds.
-    assert 807 < float(rows["empirical"]["kl_new_mean"]) < 1200
-    assert float(rows["mapped"]["kl_base_mean"]) < 80
+    assert 807 < rows.loc["empirical", "kl_new_mean"] < 1200
+    assert rows.loc["mapped", "kl_base_mean"] < 80
     assert "has a lower KL of generated to real features of unseen classes" in text
 
 
@@ -93,17 +85,14 @@ def test_features_that_are_gone_are_warned_of_once(claims: Any, study: Any) -> N
 
 
 @pytest.mark.usefixtures("written")
-def test_what_is_drawn(study: Any, tmp_path: Path) -> None:
+def test_what_is_drawn(study: Any, numbers: Any) -> None:
     study(MappingStrategy, UNSEEN)
 
-    with (tmp_path / "out/mapping-curves.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    of_mapped = [x for x in lines if (x["panel"], x["label"]) == ("a", "mapped")]
-    assert [(x["x"], float(x["mean"])) for x in of_mapped] == [
-        (str(epoch), loss) for epoch, loss in enumerate(CURVES["mapped"], start=1)
-    ]
-    apart = [float(x["mean"]) for x in lines if (x["panel"], x["x_name"]) == ("c", "new")]
-    assert apart == pytest.approx([15])
+    drawn = numbers("mapping-curves")
+    losses = drawn[drawn["panel"] == "a"].loc["mapped"].set_index("x")["mean"]
+    assert losses.to_dict() == dict(enumerate(CURVES["mapped"], start=1))
+    apart = drawn[drawn["panel"] == "c"].set_index("x_name")["mean"]
+    assert apart["new"] == pytest.approx(15)
 
 
 def test_runs_with_curves_are_wanted(claims: Any, study: Any) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,13 +25,8 @@ def written(claims: Any) -> dict[str, list[Any]]:
     }
 
 
-def rows_of(path: Path) -> dict[str, dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return {line["label"]: line for line in csv.DictReader(file)}
-
-
 @pytest.mark.usefixtures("written")
-def test_accuracy_and_time_of_each_loss(study: Any, tmp_path: Path) -> None:
+def test_accuracy_and_time_of_each_loss(study: Any, numbers: Any) -> None:
     text = study(MatchingLoss).text
 
     assert "- kl has a lower accuracy after the last session than emd, by 1.67 " in text
@@ -42,17 +35,17 @@ def test_accuracy_and_time_of_each_loss(study: Any, tmp_path: Path) -> None:
         "Training the unit took 10 seconds with kl, the fastest, and 40 with emd, the slowest: "
         "4.0 times as many"
     ) in text
-    rows = rows_of(tmp_path / "out/matching-loss.csv")
-    assert list(rows) == list(SECONDS)
-    assert float(rows["emd"]["minus_mean"]) == pytest.approx(100 / 60)
-    assert rows["kl"]["minus_mean"] == ""
+    rows = numbers("matching-loss")
+    assert list(rows.index) == list(SECONDS)
+    assert rows.loc["emd", "minus_mean"] == pytest.approx(100 / 60)
+    assert rows.loc["kl", ["minus_mean", "minus_n"]].fillna(-1).tolist() == [-1, 0]
     # Two sessions after the base session; the unit is trained once, whatever the seeds.
-    assert float(rows["js"]["learning_mean"]) == pytest.approx(4.0)
-    assert (rows["js"]["unit_mean"], rows["js"]["unit_n"]) == ("20.0", "1")
+    assert rows.loc["js", "learning_mean"] == pytest.approx(4.0)
+    assert rows.loc["js", ["unit_mean", "unit_n"]].tolist() == [20, 1]
 
 
 def test_convergence_is_read_from_the_curves(
-    written: dict[str, list[Any]], study: Any, tmp_path: Path
+    written: dict[str, list[Any]], study: Any, numbers: Any
 ) -> None:
     for loss, runs in written.items():
         arrays: dict[str, Any] = {"session2/classifier_loss": 3 * FALLING + 1}
@@ -62,14 +55,13 @@ def test_convergence_is_read_from_the_curves(
 
     output = study(MatchingLoss)
 
-    rows = rows_of(tmp_path / "out/matching-loss.csv")
-    assert (rows["kl"]["epochs_mean"], rows["kl"]["unit_steps_mean"]) == ("5.0", "5.0")
-    assert rows["emd"]["unit_steps_mean"] == ""
+    rows = numbers("matching-loss")
+    assert rows.loc["kl", ["epochs_mean", "unit_steps_mean"]].tolist() == [5, 5]
+    assert np.isnan(rows.loc["emd", "unit_steps_mean"])
     assert output.missing == ()
-    with (tmp_path / "out/loss-curves.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    assert {line["label"] for line in lines if line["panel"] == "a"} == {"kl", "js", "hellinger"}
-    of_kl = [float(x["mean"]) for x in lines if (x["panel"], x["label"]) == ("b", "kl")]
+    drawn = numbers("loss-curves")
+    assert set(drawn[drawn["panel"] == "a"].index) == {"kl", "js", "hellinger"}
+    of_kl = drawn[drawn["panel"] == "b"].loc["kl", "mean"].tolist()
     assert of_kl == pytest.approx([1, 0.5, 0.25, 0.125, 0.03125, 0.025, 0, 0, 0, 0])
 
 
@@ -83,7 +75,7 @@ def test_curves_are_wanted_of_so_many_seeds(written: dict[str, list[Any]], study
     assert not any("loss-curves" in file.name for file in output.files)
 
 
-def test_times_of_another_machine_do_not_count(claims: Any, study: Any, tmp_path: Path) -> None:
+def test_times_of_another_machine_do_not_count(claims: Any, study: Any, numbers: Any) -> None:
     for seed, name in enumerate(("one", "two", "one")):
         claims.write(
             claims.setup.complete(loss="kl", seeds=(seed,)),
@@ -94,5 +86,5 @@ def test_times_of_another_machine_do_not_count(claims: Any, study: Any, tmp_path
 
     study(MatchingLoss)
 
-    row = rows_of(tmp_path / "out/matching-loss.csv")["kl"]
-    assert (row["learning_mean"], row["learning_n"], row["runs"]) == ("2.0", "2", "3")
+    row = numbers("matching-loss").loc["kl"]
+    assert row[["learning_mean", "learning_n", "runs"]].tolist() == [2, 2, 3]

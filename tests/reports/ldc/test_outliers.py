@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fscil_bench.errors import UsageError
@@ -39,11 +38,6 @@ def written(claims: Any) -> None:
         claims.write(variant, right)
 
 
-def rows_of(path: Path) -> dict[str, dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return {line["label"]: line for line in csv.DictReader(file)}
-
-
 @pytest.mark.usefixtures("written")
 def test_what_outliers_cost_each_method(study: Any) -> None:
     text = study(Outliers).text
@@ -66,21 +60,21 @@ def test_what_outliers_cost_each_method(study: Any) -> None:
 
 
 @pytest.mark.usefixtures("written")
-def test_differences_are_paired_and_compared_with_normal_shots(study: Any, tmp_path: Path) -> None:
+def test_differences_are_paired_and_compared_with_normal_shots(study: Any, numbers: Any) -> None:
     study(Outliers)
 
-    rows = rows_of(tmp_path / "out/outliers-differences.csv")
-    far, normal = (rows[f"ldc − free_lunch, {name}"] for name in ("5 farthest", "normal"))
-    assert float(far["last_mean"]) == pytest.approx(400 / 60)
-    assert float(far["performance_drop_mean"]) == pytest.approx(-400 / 60)
-    assert float(far["more_last_mean"]) == pytest.approx(300 / 60)
-    assert float(far["more_last_half_width"]) == 0
-    assert normal["more_last_mean"] == ""
+    rows = numbers("outliers-differences")
+    far, normal = (rows.loc[f"ldc − free_lunch, {name}"] for name in ("5 farthest", "normal"))
+    assert far["last_mean"] == pytest.approx(400 / 60)
+    assert far["performance_drop_mean"] == pytest.approx(-400 / 60)
+    assert far["more_last_mean"] == pytest.approx(300 / 60)
+    assert far["more_last_half_width"] == 0
+    assert np.isnan(normal["more_last_mean"])
     assert (far["rival"], far["split"]) == ("free_lunch", FARTHEST)
 
 
 @pytest.mark.usefixtures("written")
-def test_kinds_of_shots_that_were_not_run_are_missing(study: Any, tmp_path: Path) -> None:
+def test_kinds_of_shots_that_were_not_run_are_missing(study: Any, numbers: Any) -> None:
     output = study(Outliers, {"fractions": "0.5"})
 
     assert output.missing == (
@@ -89,11 +83,9 @@ def test_kinds_of_shots_that_were_not_run_are_missing(study: Any, tmp_path: Path
         "fscil-bench run --method free_lunch --protocol toy --split outlier:0.5 --seeds 0-5",
         "fscil-bench run --method ldc --protocol toy --split outlier:0.5 --seeds 0-5",
     )
-    with (tmp_path / "out/outlier-curves.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    drawn = {(x["panel"], x["label"], x["x_name"]) for x in lines}
-    assert ("a", "ldc", "5 farthest") in drawn
-    assert ("b", "ldc − ncm", "normal") in drawn
+    drawn = numbers("outlier-curves").set_index(["panel", "x_name"], append=True).index
+    assert ("ldc", "a", "5 farthest") in drawn
+    assert ("ldc − ncm", "b", "normal") in drawn
     assert len(drawn) == 2 * 3 + 2 * 2
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,13 +23,8 @@ def written(claims: Any) -> None:
         claims.write(variants[name], [right] * 6)
 
 
-def lines_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.usefixtures("written")
-def test_drops_and_slopes(study: Any, tmp_path: Path) -> None:
+def test_drops_and_slopes(study: Any, numbers: Any) -> None:
     text = study(Scalability).text
 
     # Drops 0, 10, 40 and 0, 10, 23.33 at 4, 5 and 6 classes: slopes 20 and 11.67 a class.
@@ -40,28 +33,29 @@ def test_drops_and_slopes(study: Any, tmp_path: Path) -> None:
         "[83.33, 83.33] points for 10 classes (n = 6 pairs of runs)."
     ) in text
     assert "- free_lunch, low_rank and ldc have the same slope of the accuracy drop" in text
-    rows = {line["label"]: line for line in lines_of(tmp_path / "out/scalability.csv")}
-    assert float(rows["free_lunch, full"]["drop_6_mean"]) == pytest.approx(40)
-    assert float(rows["ldc"]["slope_mean"]) == pytest.approx(10 * (90 - 200 / 3) / 2)
-    (full, low) = lines_of(tmp_path / "out/scalability-differences.csv")
-    assert float(full["drop_6_mean"]) == pytest.approx(1000 / 60)
-    assert float(low["drop_6_mean"]) == 0
+    rows = numbers("scalability")
+    assert rows.loc["free_lunch, full", "drop_6_mean"] == pytest.approx(40)
+    assert rows.loc["ldc", "slope_mean"] == pytest.approx(10 * (90 - 200 / 3) / 2)
+    apart = numbers("scalability-differences")["drop_6_mean"]
+    assert apart.tolist() == pytest.approx([1000 / 60, 0])
     assert "16,384 bytes for covariances in every row" in text
 
 
 @pytest.mark.usefixtures("written")
-def test_every_run_is_in_the_violins(study: Any, tmp_path: Path) -> None:
+def test_every_run_is_in_the_violins(study: Any, numbers: Any) -> None:
     study(Scalability)
 
-    lines = [line for line in lines_of(tmp_path / "out/drop-violins.csv") if line["kind"] == "run"]
-    lost = [x for x in lines if (x["panel"], x["label"], x["classes_seen"]) == ("a", "ldc", "5")]
-    assert [float(line["value"]) for line in lost] == pytest.approx([10.0] * 6)
-    more = [x for x in lines if (x["panel"], x["classes_seen"]) == ("b", "6")]
-    assert {line["label"] for line in more} == {"free_lunch, full", "free_lunch, low_rank"}
-    assert sorted({round(float(line["value"]), 2) for line in more}) == [0, 16.67]
+    drawn = numbers("drop-violins").set_index(["panel", "classes_seen"], append=True)
+    runs = drawn[drawn["kind"] == "run"]
+    assert runs.loc[("ldc", "a", 5), "value"].tolist() == pytest.approx([10.0] * 6)
+    more = runs.xs(("b", 6), level=("panel", "classes_seen"))["value"].round(2)
+    assert more.groupby(level="label").unique().explode().to_dict() == {
+        "free_lunch, full": 16.67,
+        "free_lunch, low_rank": 0,
+    }
 
 
-def test_class_orders_are_runs_of_their_own(claims: Any, study: Any, tmp_path: Path) -> None:
+def test_class_orders_are_runs_of_their_own(claims: Any, study: Any, numbers: Any) -> None:
     shuffled = {"class_order": "seed:1"}
     for make in (claims.setup.ldc, lambda **own: claims.setup.budgeted("full", **own)):
         claims.write(make(), [(30, 4)] * 6)
@@ -80,9 +74,9 @@ def test_class_orders_are_runs_of_their_own(claims: Any, study: Any, tmp_path: P
 
     text = study(Scalability, {"orders": 2}).text
 
-    rows = {line["label"]: line for line in lines_of(tmp_path / "out/scalability.csv")}
-    assert rows["ldc"]["runs"] == "12"
-    assert float(rows["ldc"]["last_mean"]) == pytest.approx(100 * (34 + 38) / 120)
+    rows = numbers("scalability")
+    assert rows.loc["ldc", "runs"] == 12
+    assert rows.loc["ldc", "last_mean"] == pytest.approx(100 * (34 + 38) / 120)
     assert "they differ in class_order (dataset / seed:1)" in text
     assert "n = 12 pairs of runs" in text
 

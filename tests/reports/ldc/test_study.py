@@ -12,6 +12,7 @@ import fscil_bench as fb
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.report import Report
 from fscil_bench.reports.ldc.ablation import Ablation
+from fscil_bench.reports.ldc.claims.report import LdcClaims
 from fscil_bench.reports.ldc.cost import Cost
 from fscil_bench.reports.ldc.mapping_strategy import MappingStrategy
 from fscil_bench.reports.ldc.matching_loss import MatchingLoss
@@ -32,11 +33,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "scalability": {"ldc_set": SMALL_LDC, "free_lunch_set": "samples_per_class=8", "orders": 2},
     "mapping-strategy": {"ldc_set": SMALL_LDC, "unseen": 2},
 }
-STUDIES = [Ablation, MatchingLoss, Cost, Outliers, Scalability, MappingStrategy]
+STUDIES = [Ablation, LdcClaims, MatchingLoss, Cost, Outliers, Scalability, MappingStrategy]
 
 
 def test_every_study_is_tried() -> None:
-    assert {study.name for study in STUDIES} == set(SMALL)
+    assert {study.name for study in STUDIES} == {*SMALL, LdcClaims.name}
 
 
 @pytest.mark.parametrize("kind", STUDIES)
@@ -52,6 +53,8 @@ def test_without_any_run_the_command_that_makes_them_is_given(
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
+        ({"protocol": None}, "name it, --protocol"),
+        ({"protocol": "tpy"}, "did you mean 'toy'"),
         ({"methods": ("ldc",)}, "leave --method away"),
         ({"representations": ("cosine", "other")}, "at most one --representation"),
         ({"representations": ("csine",)}, "did you mean 'cosine'"),

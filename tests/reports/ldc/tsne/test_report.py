@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fscil_bench as fb
@@ -63,17 +63,11 @@ def make(claims: Any, study: Any) -> Any:
     return build
 
 
-def lines_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def table_of(output: ReportOutput) -> dict[str, list[float]]:
-    csv_file = next(file for file in output.files if file.name == "calibration-tsne.csv")
-    keys = ("step_0", "step_1", "floor")
-    return {
-        line["label"]: [float(line[f"{key}_mean"]) for key in keys] for line in lines_of(csv_file)
-    }
+    path = next(file for file in output.files if file.name == "calibration-tsne.csv")
+    table = pd.read_csv(path, index_col="label")
+    rows = table[[f"{key}_mean" for key in ("step_0", "step_1", "floor")]]
+    return {str(label): values.tolist() for label, values in rows.iterrows()}
 
 
 @pytest.mark.usefixtures("run")
@@ -104,7 +98,9 @@ def test_files_hold_what_is_shown(make: Any) -> None:
     assert text.isascii()
     assert "U+" not in text
     # 5 classes: 6 real, 6 generated in each of two steps, and three means.
-    assert len(lines_of(by_name["tsne.csv"])) == 5 * (3 * 6 + 3)
+    points = pd.read_csv(by_name["tsne.csv"])
+    assert len(points) == 5 * (3 * 6 + 3)
+    assert points["step"].fillna(-1).unique().tolist() == [-1, 0, 1], "real features have none"
     assert "105 points at perplexity 30, so" in reported.text
     assert "features to the power of 0.5" in reported.text
 
