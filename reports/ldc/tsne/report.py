@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.protocol import Protocol
 from fscil_bench.report import Column, Document, Figure, Notes, Report, Table
 from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.tables import ROW_COLUMNS
@@ -48,8 +49,7 @@ class CalibrationTsne(Report):
         Raises:
             UsageError: no protocol was named, or something that the report leaves no choice of.
         """
-        variant = self._asked(params)
-        protocol, _ = self.results.registry.protocol(str(self.results.selection.protocol))
+        protocol, variant = self._asked(params)
         return list(wanted_runs([variant], protocol, self.results.registry).values())
 
     def build(self, frame: pd.DataFrame, params: TsneParams) -> Document:
@@ -60,8 +60,7 @@ class CalibrationTsne(Report):
             FscilError: the run, its generated features or its images' features are not there.
         """
         del frame
-        variant = self._asked(params)
-        protocol, _ = self.results.registry.protocol(str(self.results.selection.protocol))
+        protocol, variant = self._asked(params)
         shelf = Shelf(self.results, protocol, [variant])
         run = next(iter(shelf.stored(variant).values()), None)
         if run is None:
@@ -85,7 +84,7 @@ class CalibrationTsne(Report):
             warnings=shelf.problems,
         )
 
-    def _asked(self, params: TsneParams) -> Variant:
+    def _asked(self, params: TsneParams) -> tuple[Protocol, Variant]:
         selection, registry = self.results.selection, self.results.registry
         if selection.protocol is None:
             raise UsageError(f"{self.name} draws one protocol: name it with --protocol")
@@ -100,7 +99,8 @@ class CalibrationTsne(Report):
         registry.get("representation", brought)
         changed = {**settings(params.ldc_set), "recurrent_steps": params.steps}
         split, seeds = selection.split or protocol.split, selection.seeds or (0,)
-        return Variant(METHOD, changed, seeds, split, representation=brought, artifacts=True)
+        variant = Variant(METHOD, changed, seeds, split, representation=brought, artifacts=True)
+        return protocol, variant
 
 
 def _what(found: Calibration) -> str:
