@@ -68,7 +68,12 @@ class Chosen:
 
     def of(self, label: str) -> pd.DataFrame:
         """Return the runs of a row."""
-        return self.frame[self.frame["label"] == label]
+        return self._parts[label]
+
+    @cached_property
+    def _parts(self) -> dict[str, pd.DataFrame]:
+        grouped = self.frame.groupby("label", sort=False)
+        return {str(label): part for label, part in grouped}
 
     def spec(self, label: str) -> RunSpec:
         """Return the specification of a row's first run."""

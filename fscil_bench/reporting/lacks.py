@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Lack
 from fscil_bench.reporting.choice import Chosen, plain_command
+from fscil_bench.reporting.statistics import PAIRING
 from fscil_bench.request import seeds_text
 from fscil_bench.running.commands import command_for
 from fscil_bench.spec import RunSpec
@@ -18,17 +19,16 @@ def lacking_runs(chosen: Chosen) -> list[Lack]:
     Asked for by name: every method, representation and seed of the selection. Otherwise: the
     seeds that some row has and another lacks.
     """
-    lacks = [lack for label in chosen.labels for lack in _of_row(label, chosen)]
+    every = set(chosen.frame[list(PAIRING)].itertuples(index=False, name=None))
+    lacks = [lack for label in chosen.labels for lack in _of_row(label, chosen, every)]
     return lacks + list(_without_row(chosen))
 
 
-def _of_row(label: str, chosen: Chosen) -> Iterator[Lack]:
-    axes = chosen.axes(label)
+def _of_row(label: str, chosen: Chosen, every: set[tuple[int, int]]) -> Iterator[Lack]:
+    axes, wanted = chosen.axes(label), every
     if chosen.results.selection.seeds:
         own = {representation_seed for representation_seed, _ in axes}
         wanted = {(first, seed) for first in own for seed in chosen.results.selection.seeds}
-    else:
-        wanted = {pair for other in chosen.labels for pair in chosen.axes(other)}
     seeds: dict[int, list[int]] = {}
     for representation_seed, seed in sorted(wanted - axes):
         seeds.setdefault(representation_seed, []).append(seed)
