@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 
-from fscil_bench.method import Method, MethodContext, Needs, Network, batches
+from fscil_bench.method import Method, MethodContext, Needs, Network
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 from .._shared.augmentation import turned
+from .._shared.network import embedded
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import class_means, require_finite
 from .attention import GraphAttention, adapted_cosines
@@ -164,9 +165,6 @@ class Cec(EvolvedClassifier):
 ENCODER = "encoder."
 """How the network's tensors are prefixed, in the state and in what pretraining returns."""
 
-EVALUATION_BATCH = 250
-"""Images that go through the network at once where nothing is learnt."""
-
 
 @dataclass(frozen=True)
 class TrainedMetaParams(MetaParams):
@@ -242,15 +240,9 @@ class CecTrained(EvolvedClassifier):
         super().load_pretrained(tensors)
         self.network.backbone.load_state_dict(part_of(tensors, ENCODER))
 
-    @torch.no_grad()
     def embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
         """Return the trained network's features (n, D) of images, in full precision."""
-        images, backbone = _images(samples), self.network.backbone.eval()
-        found = [
-            backbone(self.network.test_pixels(images[part])).float()
-            for part in batches(len(images), EVALUATION_BATCH)
-        ]
-        return torch.cat(found)
+        return embedded(self.network, _images(samples))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the prototypes (classes seen, D), the graph's tensors and the network's."""
