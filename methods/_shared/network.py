@@ -37,7 +37,6 @@ Epoch = Callable[[], Iterable[torch.Tensor]]
 Loss = Callable[[torch.Tensor], torch.Tensor]
 """Maps the indices (b,) of a batch's samples to a scalar loss."""
 
-
 Schedule = Literal["constant", "step", "cosine"]
 Head = Literal["linear", "cosine"]
 BatchNorm = Literal["frozen", "trained"]

@@ -1,4 +1,4 @@
-"""CEC on frozen features: a graph adapts classifiers to one another and to each query."""
+"""CEC: a graph adapts classifiers to one another and to each query."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ from .episodes import MetaParams, base_episodes, train_on_episodes
 
 GRAPH = "graph."
 """How the graph's tensors are prefixed, in the state and in what pretraining returns."""
+
+TURNED = ("rot90", "rot180", "rot270")
+"""The views of base images by quarter turns, from one to three."""
+
+ENCODER = "encoder."
+"""How the network's tensors are prefixed, in the state and in what pretraining returns."""
 
 
 class EvolvedClassifier(Method):
@@ -82,10 +88,6 @@ class EvolvedClassifier(Method):
     def _means(self, session: Session) -> torch.Tensor:
         labels = session.labels.to(self.context.device)
         return class_means(self.embed(session), labels, session.class_ids).float()
-
-
-TURNED = ("rot90", "rot180", "rot270")
-"""The views of base images by quarter turns, from one to three."""
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,6 @@ class Cec(EvolvedClassifier):
     def _checked(self, features: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         require_finite(features, labels)
         return features.to(self.context.device, torch.float32)
-
-
-ENCODER = "encoder."
-"""How the network's tensors are prefixed, in the state and in what pretraining returns."""
 
 
 @dataclass(frozen=True)
