@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -254,9 +255,11 @@ def load_protocol(path: Path) -> Protocol:
         UsageError: the file is missing, is not TOML, or a key is unknown, missing or of a wrong
             type; the message names file and line.
     """
-    data = _read_toml(path, ())
     try:
-        return Protocol.model_validate_json(json.dumps(data))
+        data = _read_toml(path, ())
+        return Protocol.model_validate_json(json.dumps(data, default=partial(_refuse_date, path)))
+    except RecursionError as error:
+        raise UsageError(f"{path}: its values are nested too deeply") from error
     except ValidationError as error:
         location, problem = _first_problem(error)
         line = _line_of(path, location)
@@ -277,12 +280,20 @@ def _read_toml(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         line = re.search(r"line (\d+)", str(error))
         where = f"{path}:{line.group(1)}" if line else str(path)
         raise UsageError(f"{where}: not valid TOML: {error}") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise UsageError(f"{path}: cannot be read as a protocol: {error}") from error
     parent = data.pop("inherits", None)
     if parent is None:
         return data
     if not isinstance(parent, str):
         raise UsageError(f"{path}:{_line_of(path, ('inherits',))}: inherits must name a TOML file")
     return _merged(_read_toml(path.parent / parent, (*seen, path)), data)
+
+
+def _refuse_date(path: Path, value: Any) -> str:
+    raise UsageError(
+        f"{path}: {value} is a date or a time, which no key takes; write text in quotes"
+    )
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

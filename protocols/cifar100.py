@@ -22,10 +22,11 @@ from fscil_bench.data.reader import (
     Source,
     file_digest,
     prepare,
+    read_file,
 )
 from fscil_bench.errors import DataError, some
 
-from ._archives.checks import read_file, refuse_web_page
+from ._archives.checks import refuse_web_page
 from ._archives.pickles import Table, as_integers, as_text, described, read_table
 from ._archives.tar import TarArchive
 
@@ -223,7 +224,10 @@ def class_names(meta: Stored) -> tuple[str, ...]:
     names = _entry(meta.table(), meta.where, "fine_label_names")
     if not isinstance(names, list) or not names:
         raise DataError(f"{meta.where}: fine_label_names is {described(names)}, not a list")
-    return tuple(as_text(name) for name in names)
+    try:
+        return tuple(as_text(name) for name in names)
+    except ValueError as error:
+        raise DataError(f"{meta.where}: fine_label_names: {error}") from error
 
 
 def half(stored: Stored) -> Half:

@@ -185,4 +185,4 @@ def _items(names: Sequence[str], images: Images) -> tuple[Item, ...]:
 
 def _by_number(member: str) -> tuple[list[int], str]:
     """Return a sort key that puts `_2.JPEG` before `_10.JPEG`."""
-    return [int(digits) for digits in re.findall(r"\d+", Path(member).name)], member
+    return [int(digits) for digits in re.findall(r"[0-9]{1,18}", Path(member).name)], member

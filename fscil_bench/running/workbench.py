@@ -413,7 +413,7 @@ def _split(
     if request.index_list is not None:
         if request.split not in (None, LISTED):
             raise UsageError("give either --split or --index-list, not both")
-        rows = shots_from_lists(request.index_list, index_of(dataset))
+        rows = shots_from_lists(request.index_list, index_of(dataset), protocol.shot)
         check_listed_sessions(request.index_list, rows, protocol, dataset)
         return LISTED, CanonicalShots(request.index_list, rows)
     name = request.split or protocol.split

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fscil_bench.data.reader import read_file
 from fscil_bench.errors import DataError, some
 
-from .._archives.checks import read_file
 from .._archives.tar import READ_LIMIT, Content, TarArchive
 from .lists import LISTS
 

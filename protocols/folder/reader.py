@@ -19,11 +19,11 @@ from fscil_bench.data.reader import (
     decode_rgb,
     file_digest,
     prepare,
+    read_file,
 )
 from fscil_bench.errors import DataError, UsageError, nearest
 from fscil_bench.seeding import Randomness
 
-from .._archives.checks import read_file
 from .pictures import Picture, check_listing, one_form
 from .table import list_table
 from .tree import list_tree

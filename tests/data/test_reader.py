@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from PIL import Image
 
 from fscil_bench import api
 from fscil_bench.data.pixels import Images
-from fscil_bench.data.reader import Dataset, ImageArray, decode_rgb, prepare, reordered
+from fscil_bench.data.reader import Dataset, ImageArray, decode_rgb, prepare, read_file, reordered
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.protocol import ImageSpec
 
@@ -186,3 +189,72 @@ def test_a_protocol_lists_its_classes_beside_itself(tmp_path: Path) -> None:
     assert other.spec.representation.key != run.spec.representation.key
     with pytest.raises(UsageError, match="no published list of shots; use --split seeded"):
         api.run("ncm", str(tmp_path / "listed.toml"), split="canonical", **settings)
+
+
+def test_exif_orientation_is_applied() -> None:
+    pixels = np.zeros((8, 16, 3), np.uint8)
+    pixels[:, :8] = (200, 0, 0)
+    image = Image.fromarray(pixels)
+    exif = Image.Exif()
+    for orientation, turned in ((1, 0), (3, 2), (6, 3), (8, 1)):
+        exif[0x0112] = orientation
+        for kind in ("PNG", "TIFF"):
+            buffer = io.BytesIO()
+            image.save(buffer, kind, exif=exif)
+            found = np.asarray(decode_rgb(buffer.getvalue(), "x"))
+            assert np.array_equal(found, np.rot90(pixels, turned)), (orientation, kind)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", exif=b"Exif\x00\x00MM\x00*\x00\x00\xff\xff")
+    assert np.array_equal(np.asarray(decode_rgb(buffer.getvalue(), "x")), pixels), "no EXIF at all"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0, 128, 255], [0, 128, 255]),
+        ([0, 128, 256], [0, 0, 1]),
+        ([0, 32768, 65535], [0, 128, 255]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_16_bits_are_scaled_unless_all_values_are_of_8(
+    kind: str, values: list[int], expected: list[int]
+) -> None:
+    row = decode_rgb(encoded(Image.fromarray(np.array([values], np.uint16)), kind), "x")
+    assert np.asarray(row)[0, :, 1].tolist() == expected
+
+
+def sixteen_bit_png(value: int) -> bytes:
+    """Return a 2×2 PNG with 16 bits a colour, which Pillow cannot write."""
+    rows = (b"\x00" + struct.pack(">6H", *[value] * 6)) * 2
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        checksum = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + checksum
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 16, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_colours_of_16_bits_that_would_come_out_black_are_refused() -> None:
+    assert decode_rgb(sixteen_bit_png(0x8123), "x").getpixel((0, 0)) == (0x81, 0x81, 0x81)
+    with pytest.raises(DataError, match=r"^a.png: its colours have 16 bits and none is above 255"):
+        decode_rgb(sixteen_bit_png(200), "a.png")
+
+
+def test_alpha_is_left_away() -> None:
+    image = Image.new("RGBA", (4, 4), (9, 99, 199, 0))
+    assert decode_rgb(encoded(image), "x").getpixel((0, 0)) == (9, 99, 199)
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, dataset: Dataset) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe: refused, it is no file but a pipe, a device or the"):
+        read_file(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(bytes(11))
+    with pytest.raises(DataError, match=r"large: refused, 11 bytes are absurd \(at most 10\)"):
+        read_file(tmp_path / "large", 10)
+    with pytest.raises(UsageError, match="pipe: cannot be read as a list of classes"):
+        reordered(dataset, "list:pipe", tmp_path)
+    with pytest.raises(UsageError, match="cannot be read as a list of classes"):
+        reordered(dataset, "list:a\0b", tmp_path)

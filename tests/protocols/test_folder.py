@@ -500,7 +500,13 @@ def test_a_huge_or_unreadable_file_is_named(
     classes(tmp_path, {"ant": 1, "bee": 1})
     (tmp_path / "ant" / "folder.png").mkdir()
     monkeypatch.setattr("fscil_bench.protocols.folder.reader.SIZE_LIMIT", 10)
-    huge, folder = images_of(tmp_path, [Item("ant/0.png", 0), Item("ant/folder.png", 0)])
+    os.mkfifo(tmp_path / "bee" / "pipe.png")
+    items = [Item(f"{name}.png", 0) for name in ("ant/0", "ant/folder", "bee/pipe")]
+    huge, folder, pipe = images_of(tmp_path, items)
+    assert (
+        str(pipe)
+        == f"{tmp_path}/bee/pipe.png: refused, it is no file but a pipe, a device or the like"
+    )
     assert "bytes are absurd (at most 10)" in str(huge)
     assert isinstance(folder, DataError)
 
@@ -617,6 +623,7 @@ def test_absent_images_are_listed_with_their_lines(tmp_path: Path) -> None:
         (b"path,label\npictures/x/0.png,ant\n", "of the single class 'ant'"),
         (b'path,label\npictures/x/0.png,"ant\n', "not a CSV in UTF-8"),
         (b"path,label\n\xff\xfe", "not a CSV in UTF-8"),
+        (b"path,label\npictures/x/0.png,ant\npictures/x\x00,ant\n", ":3: path holds a NUL"),
     ],
 )
 def test_a_table_that_is_no_data_set_is_refused(
