@@ -40,7 +40,12 @@ from fscil_bench.progress import Silent
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.spec import RepresentationSpec
 from fscil_bench.store.runs import Store
-from fscil_bench.training.compute import environment, peak_memory, resolve_device, resolve_precision
+from fscil_bench.training.compute import (
+    environment,
+    faster_precision,
+    peak_memory,
+    resolve_device,
+)
 from fscil_bench.training.loop import BaseTraining, LabelledImages
 
 PLAIN = ("resized_crop", "flip")
@@ -111,7 +116,9 @@ def training(data: Dataset, augment: tuple[str, ...], options: argparse.Namespac
         pretraining="none",
         images=protocol.images,
         recipe=protocol.override(**changes).recipe,
-        precision=resolve_precision("auto", device),
+        precision=faster_precision(
+            protocol.backbone, 224, device, Path(tempfile.mkdtemp()).joinpath
+        ),
         code="",
         engine="",
     )

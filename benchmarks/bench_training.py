@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -32,7 +34,7 @@ from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec, Recipe
 from fscil_bench.representation import TrainingBatch
 from fscil_bench.spec import Precision, RepresentationSpec
-from fscil_bench.training.compute import environment, resolve_device, resolve_precision
+from fscil_bench.training.compute import environment, faster_precision, resolve_device
 from fscil_bench.training.loop import BaseTraining, LabelledImages, TrainingState
 
 CLASSES, SIZE, BATCH = 60, 32, 128
@@ -125,7 +127,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     device = resolve_device(options.device)
-    precision = resolve_precision("auto", device)
+    folder = Path(tempfile.mkdtemp())
+    precision = faster_precision("resnet20", SIZE, device, folder.joinpath)
     random = np.random.default_rng(0)
     count: int = options.batches * BATCH
     images = random.integers(0, 256, (count, SIZE, SIZE, 3), dtype=np.uint8)

@@ -30,9 +30,12 @@ class Options:
         told="Folder or archive where data sets are looked for first, before "
         "$FSCIL_BENCH_DATA and ./data.",
     )
-    device: str = option("auto", told="auto, cpu, cuda, cuda:1 ...")
+    device: str = option("auto", told="auto, cpu, cuda, cuda:1, mps ...")
     precision: str = option(
-        "auto", told="Of base training: auto (bf16 where computed in hardware), fp32, bf16."
+        "auto", told="Of base training: auto (bf16 where it is measured to be faster), fp32, bf16."
+    )
+    threads: int | None = option(
+        None, told="Threads on the CPU. (default: the cores that are free at the start)"
     )
     weights: Path | str | None = option(
         None, told="A file of pre-trained weights, or none. (default: the protocol's)"

@@ -37,11 +37,25 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
         message = first["msg"].removeprefix("Value error, ")
         where = f"{owner}: {name} = {first['input']!r}" if name else owner
         raise UsageError(f"{where}: {message}") from error
-    for name in known:
-        value = getattr(filled, name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{owner}: {name} = {value}: input should be a finite number")
+    refuse_unstorable(f"{owner}:", asdict(filled))
     return filled
+
+
+def refuse_unstorable(owner: str, values: Mapping[str, Any]) -> None:
+    """Refuse numbers that a record could not give back: NaN, infinity, integers beyond 64 bits.
+
+    Raises:
+        UsageError: there is one; its name and value are told.
+    """
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            refuse_unstorable(f"{owner} {name}:", value)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(each, float) and not math.isfinite(each):
+                raise UsageError(f"{owner} {name} = {each}: input should be a finite number")
+            if isinstance(each, int) and not -(2**63) <= each < 2**63:
+                size = len(hex(abs(each))) * 4
+                raise UsageError(f"{owner} {name}: an integer of {size} bits; 64 can be stored")
 
 
 @cache

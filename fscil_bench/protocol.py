@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fscil_bench.errors import UsageError, nearest
+from fscil_bench.params import refuse_unstorable
 
 if TYPE_CHECKING:
     import torch
@@ -78,6 +79,11 @@ class Recipe(_Frozen):
     checkpoint: Literal["last", "best"] = "last"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
+    def scaled_milestones(self, epochs: int) -> tuple[int, ...]:
+        """Return the milestones at the same share of so many epochs, each at least 1."""
+        share = epochs / self.epochs
+        return tuple(dict.fromkeys(max(1, round(share * epoch)) for epoch in self.milestones))
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.checkpoint == "best" and self.holdout == 0:
@@ -92,7 +98,7 @@ class Protocol(_Frozen):
 
     `classes` is the number of classes the data set must offer, in the reader's order; the first
     `base_classes` are the base session's, then each session brings the next `way` classes with
-    `shot` images each. `split` is the default choice of shots: `canonical` (a published list)
+    `shot` images each; `way = [3, 2, 1]` makes sessions of different sizes. `split` is the default choice of shots: `canonical` (a published list)
     or `seeded`. `canonical_shots` is the table of that list beside the protocol's file, and
     `canonical_rows` the protocol that its rows are written for, by default this one; a protocol
     that inherits a table and has no use for it writes `canonical_shots = ""`.
@@ -101,7 +107,7 @@ class Protocol(_Frozen):
     data set's own, a seeded permutation of it, `seed:3`, or the order of a list beside the
     protocol's file, `list:FILE`, with the key of a class on each line. `data` is where a user's
     own data lie, relative to the protocol's file; it is in no key and no record, the images'
-    digest is.
+    digest is; nor is the place of `canonical_shots`, whose rows' digest is.
     `reader_options` are passed on to the data set's reader. With `test_from_train` that fraction
     of every class's training images plays the test images, and the test half is never read.
     """
@@ -111,14 +117,14 @@ class Protocol(_Frozen):
     dataset: str
     classes: PositiveInt
     base_classes: PositiveInt
-    way: PositiveInt
+    way: PositiveInt | tuple[PositiveInt, ...]
     shot: PositiveInt
     sessions: Annotated[int, Field(ge=0)]
     class_order: Annotated[str, Field(pattern=r"^(dataset|seed:(0|[1-9][0-9]*)|list:.+)$")] = (
         "dataset"
     )
     split: Literal["canonical", "seeded"] = "seeded"
-    canonical_shots: str | None = None
+    canonical_shots: Annotated[str | None, Field(exclude=True)] = None
     canonical_rows: str | None = None
     train_images: PositiveInt | None = None
     data: Annotated[str | None, Field(exclude=True)] = None
@@ -131,15 +137,29 @@ class Protocol(_Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        used = self.base_classes + self.way * self.sessions
-        if used > self.classes:
+        if isinstance(self.way, tuple) and len(self.way) != self.sessions:
             raise ValueError(
-                f"base_classes + way × sessions = {self.base_classes} + {self.way} × "
-                f"{self.sessions} = {used} exceeds classes = {self.classes}"
+                f"way = {list(self.way)} names {len(self.way)} sessions, sessions = {self.sessions}"
             )
-        if self.split == "canonical" and not self.canonical_shots:
-            raise ValueError('split = "canonical" needs canonical_shots, the table of the list')
+        if self.classes_used > self.classes:
+            each = f"{self.way} × {self.sessions}"
+            if isinstance(self.way, tuple):
+                each = " + ".join(map(str, self.way))
+            raise ValueError(
+                f"base_classes + way × sessions = {self.base_classes} + {each} = "
+                f"{self.classes_used} exceeds classes = {self.classes}"
+            )
         return self
+
+    @property
+    def ways(self) -> tuple[int, ...]:
+        """Return how many new classes each few-shot session brings."""
+        return self.way if isinstance(self.way, tuple) else (self.way,) * self.sessions
+
+    @property
+    def way_text(self) -> str:
+        """Return the way as tables show it: `5`, or `3, 2, 1`."""
+        return str(self.way) if isinstance(self.way, int) else ", ".join(map(str, self.way))
 
     @property
     def published_as(self) -> tuple[str | None, ...]:
@@ -149,39 +169,40 @@ class Protocol(_Frozen):
     @property
     def classes_used(self) -> int:
         """Number of classes seen after the last session."""
-        return self.base_classes + self.way * self.sessions
+        return self.base_classes + sum(self.ways)
 
     def session_classes(self, session: int) -> tuple[int, ...]:
         """Return the global ids of the classes new in `session` (0 is the base session)."""
         if session == 0:
             return tuple(range(self.base_classes))
-        start = self.base_classes + self.way * (session - 1)
-        return tuple(range(start, start + self.way))
+        return tuple(range(self.classes_seen(session - 1), self.classes_seen(session)))
 
     def classes_seen(self, session: int) -> int:
         """Return how many classes have been seen once `session` is learnt."""
-        return self.base_classes + self.way * session
+        return self.base_classes + sum(self.ways[:session])
 
     def override(self, **changes: Any) -> Protocol:
         """Return this protocol with top-level or recipe fields changed, validated anew.
 
         Where `way` or `base_classes` change and `sessions` is not given, there are as many
-        sessions as the classes allow.
+        sessions as the classes allow. Milestones keep their share of changed `epochs`.
 
         Raises:
-            UsageError: a changed value does not fit.
+            UsageError: an unknown name, or a changed value does not fit.
         """
-        data = {**self.model_dump(), "data": self.data}  # which a dump leaves out
-        if {"way", "base_classes"} & set(changes) and "sessions" not in changes:
-            base, way = (changes.get(name, data[name]) for name in ("base_classes", "way"))
-            classes = changes.get("classes", self.classes)
-            changes["sessions"] = max(0, (classes - base) // max(1, way))
-            if changes["sessions"] == 0 and self.sessions > 0:
+        # What a dump leaves out:
+        data = {**self.model_dump(), "data": self.data, "canonical_shots": self.canonical_shots}
+        known = {**Protocol.model_fields, **Recipe.model_fields}
+        for name in changes:
+            if name not in known:
                 raise UsageError(
-                    f"protocol {self.name!r}: {base} base classes of {classes} leave "
-                    f"{max(0, classes - base)} for sessions of way = {way}: no session fits; lower "
-                    "--way or --base-classes, or ask for --sessions 0"
+                    f"protocol {self.name!r} has nothing called {name!r} to change; "
+                    f"{nearest(name, known)} (all: {', '.join(sorted(known))})"
                 )
+        changes = {name: _plain(value) for name, value in changes.items()}
+        changes |= self._sessions_left(changes)
+        if "epochs" in changes and not {"milestones", "schedule"} & set(changes):
+            changes["milestones"] = self.recipe.scaled_milestones(changes["epochs"])
         for name, value in changes.items():
             target = data["recipe"] if name in Recipe.model_fields else data
             target[name] = value
@@ -189,6 +210,25 @@ class Protocol(_Frozen):
             return Protocol.model_validate(data)
         except ValidationError as error:
             raise UsageError(f"protocol {self.name!r}: {_first_problem(error)[1]}") from error
+
+    def _sessions_left(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what sessions and their way become by changed classes, if they do."""
+        if "sessions" in changes and "way" not in changes and isinstance(self.way, tuple):
+            return {"way": self.way[: changes["sessions"]]}
+        if not {"way", "base_classes"} & set(changes) or "sessions" in changes:
+            return {}
+        base, way = changes.get("base_classes", self.base_classes), changes.get("way", self.way)
+        if not isinstance(way, int):
+            return {"sessions": len(way)}
+        classes = changes.get("classes", self.classes)
+        sessions = max(0, (classes - base) // max(1, way))
+        if sessions == 0 and self.sessions > 0:
+            raise UsageError(
+                f"protocol {self.name!r}: {base} base classes of {classes} leave "
+                f"{max(0, classes - base)} for sessions of way = {way}: no session fits; lower "
+                "--way or --base-classes, or ask for --sessions 0"
+            )
+        return {"sessions": sessions}
 
 
 @dataclass(frozen=True)
@@ -248,26 +288,52 @@ class Queries:
         return len(first)
 
 
-def load_protocol(path: Path) -> Protocol:
-    """Read and validate a protocol's TOML; `inherits = "other.toml"` takes the rest from a sibling.
+def load_protocol(path: Path, known: Mapping[str, Path] | None = None) -> Protocol:
+    """Read and validate a protocol's TOML.
+
+    `inherits = "other.toml"` takes the rest from another file, `inherits = "cifar100"` from a
+    protocol of that name; files that an inherited one names are looked for beside it.
+
+    Args:
+        path: the file.
+        known: the files of protocols that can be inherited by name.
 
     Raises:
         UsageError: the file is missing, is not TOML, or a key is unknown, missing or of a wrong
             type; the message names file and line.
     """
+    data = _read_toml(path, (), known or {})
+    refuse_unstorable(f"{path}:", data)
     try:
-        data = _read_toml(path, ())
-        return Protocol.model_validate_json(json.dumps(data, default=partial(_refuse_date, path)))
-    except RecursionError as error:
-        raise UsageError(f"{path}: its values are nested too deeply") from error
+        protocol = Protocol.model_validate_json(
+            json.dumps(data, default=_no_value, allow_nan=False)
+        )
+        if protocol.split == "canonical" and not protocol.canonical_shots:
+            raise UsageError(
+                f'{path}: split = "canonical" needs canonical_shots, the table of the list'
+            )
+        return protocol
     except ValidationError as error:
         location, problem = _first_problem(error)
         line = _line_of(path, location)
         where = f"{path}:{line}" if line else str(path)
         raise UsageError(f"{where}: {problem}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: holds a value that no protocol can have: {error}") from error
 
 
-def _read_toml(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+def _no_value(value: Any) -> Any:
+    raise ValueError(f"{value} ({type(value).__name__})")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without NumPy's types, and lists as tuples."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
+
+
+def _read_toml(path: Path, seen: tuple[Path, ...], known: Mapping[str, Path]) -> dict[str, Any]:
     if path in seen:
         raise UsageError(f"{path}: inherits from itself by way of {seen[-1]}")
     try:
@@ -276,24 +342,47 @@ def _read_toml(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise UsageError(f"{path}: no such protocol file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as a protocol: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UsageError(f"{path}: is nested too deeply for a protocol") from None
+    except ValueError as error:
         line = re.search(r"line (\d+)", str(error))
         where = f"{path}:{line.group(1)}" if line else str(path)
         raise UsageError(f"{where}: not valid TOML: {error}") from error
-    except ValueError as error:  # a number of thousands of digits
-        raise UsageError(f"{path}: cannot be read as a protocol: {error}") from error
     parent = data.pop("inherits", None)
     if parent is None:
         return data
     if not isinstance(parent, str):
         raise UsageError(f"{path}:{_line_of(path, ('inherits',))}: inherits must name a TOML file")
-    return _merged(_read_toml(path.parent / parent, (*seen, path)), data)
+    place = path.parent / parent
+    if not parent.endswith(".toml"):
+        if parent not in known:
+            at = _line_of(path, ("inherits",))
+            raise UsageError(
+                f"{path}:{at}: inherits = {parent!r}: no protocol of that name; "
+                f"{nearest(parent, known)}; a file's name ends in .toml"
+            )
+        place = known[parent]
+    inherited = _read_toml(place, (*seen, path), known)
+    return _merged(_seen_from(path.parent, place.parent, inherited), data)
 
 
-def _refuse_date(path: Path, value: Any) -> str:
-    raise UsageError(
-        f"{path}: {value} is a date or a time, which no key takes; write text in quotes"
-    )
+def _seen_from(folder: Path, other: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file in `other` says, with the files that it names found from `folder`."""
+    if folder.resolve() == other.resolve():
+        return data
+
+    def found(name: str) -> str:
+        return os.path.relpath((other / name).resolve(), folder.resolve())
+
+    order = data.get("class_order")
+    changed = {
+        name: found(data[name])
+        for name in ("canonical_shots", "data")
+        if isinstance(data.get(name), str) and data[name]
+    }
+    if isinstance(order, str) and order.startswith("list:"):
+        changed["class_order"] = f"list:{found(order.removeprefix('list:'))}"
+    return data | changed
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -309,7 +398,8 @@ def _first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
     """Return where the first problem is and say what it is and what to do."""
     # A misspelt key is also a missing one: naming the misspelling helps more.
     first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-    location = tuple(str(part) for part in first["loc"])
+    # Alternatives of a type are parts of the place too, by names that no file has.
+    location = tuple(str(part) for part in first["loc"] if not re.search(r"[-\[]", str(part)))
     name = ".".join(location)
     if first["type"] == "extra_forbidden":
         parts: dict[str, type[_Frozen]] = {"images": ImageSpec, "recipe": Recipe}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fscil_bench.errors import UsageError
@@ -130,3 +131,87 @@ def test_a_cut_that_leaves_no_session_is_refused(toy_protocol: Protocol) -> None
 def test_a_class_order_has_one_spelling(toy_protocol: Protocol, order: str) -> None:
     with pytest.raises(UsageError, match="class_order"):
         toy_protocol.override(class_order=order)
+
+
+def test_sessions_may_differ_in_way(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD.replace("way = 2", "way = [3, 2, 1]"))
+    protocol = load_protocol(path)
+    assert [protocol.classes_seen(t) for t in range(4)] == [4, 7, 9, 10]
+    assert [protocol.session_classes(t) for t in (1, 2, 3)] == [(4, 5, 6), (7, 8), (9,)]
+    assert (protocol.classes_used, protocol.way_text) == (10, "3, 2, 1")
+    assert protocol.override(sessions=2).ways == (3, 2)
+    assert protocol.override(way=[2, 4]).sessions == 2
+    with pytest.raises(UsageError, match=r"way = \[3, 2, 1\] names 3 sessions, sessions = 2"):
+        load_protocol(write(tmp_path, path.read_text().replace("sessions = 3", "sessions = 2")))
+    with pytest.raises(UsageError, match=r"4 \+ 3 \+ 2 \+ 2 = 11 exceeds classes = 10"):
+        protocol.override(way=(3, 2, 2))
+
+
+def test_milestones_keep_their_share_of_the_epochs(tmp_path: Path) -> None:
+    text = GOOD.replace("epochs = 5", "epochs = 100\nmilestones = [60, 70]")
+    protocol = load_protocol(write(tmp_path, text))
+    assert protocol.override(epochs=40).recipe.milestones == (24, 28)
+    assert protocol.override(epochs=100).recipe.milestones == (60, 70)
+    assert protocol.override(epochs=1).recipe.milestones == (1,)
+    assert protocol.override(epochs=40, milestones=(39,)).recipe.milestones == (39,)
+
+
+def test_overrides_may_be_numpy_numbers_and_lists(tmp_path: Path) -> None:
+    protocol = load_protocol(write(tmp_path, GOOD))
+    changed = protocol.override(epochs=np.int64(9), lr=np.float32(0.5), milestones=[3, 4])
+    assert (changed.recipe.epochs, changed.recipe.lr) == (9, 0.5)
+    assert changed.recipe.milestones == (3, 4)
+    assert type(changed.recipe.epochs) is int
+
+
+def test_an_override_of_nothing_names_the_keys(tmp_path: Path) -> None:
+    protocol = load_protocol(write(tmp_path, GOOD))
+    with pytest.raises(UsageError, match=r"called 'epoch'.* 'epochs'.*weight_decay"):
+        protocol.override(epoch=3)
+
+
+def test_files_of_an_inherited_protocol_are_found_beside_it(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    other.mkdir()
+    text = GOOD.replace(
+        "[images]", 'canonical_shots = "s.csv"\nclass_order = "list:o.txt"\n[images]'
+    )
+    parent = write(other, text)
+    child = write(own, 'inherits = "p"\nname = "q"\n', "q.toml")
+    protocol = load_protocol(child, {"p": parent})
+    assert (own / (protocol.canonical_shots or "")).resolve() == other / "s.csv"
+    order = protocol.class_order.removeprefix("list:")
+    assert (own / order).resolve() == other / "o.txt"
+    same = load_protocol(write(other, 'inherits = "p.toml"\nname = "q"\n', "q.toml"))
+    assert (same.canonical_shots, same.class_order) == ("s.csv", "list:o.txt")
+    with pytest.raises(UsageError, match=r"q.toml:1: inherits = 'p': no protocol of that name"):
+        load_protocol(child)
+
+
+def test_the_place_of_a_table_of_shots_is_in_no_record(tmp_path: Path) -> None:
+    text = GOOD.replace("[images]", 'split = "canonical"\ncanonical_shots = "s.csv"\n[images]')
+    protocol = load_protocol(write(tmp_path, text))
+    assert "canonical_shots" not in protocol.model_dump()
+    assert Protocol.model_validate(protocol.model_dump()).split == "canonical"
+    bare = GOOD.replace("[images]", 'split = "canonical"\n[images]')
+    with pytest.raises(UsageError, match="needs canonical_shots"):
+        load_protocol(write(tmp_path, bare))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD.replace("epochs = 5", "epochs = 5\nlr = nan"), "nan"),
+        (GOOD.replace("epochs = 5", "epochs = 5\nlr = inf"), "inf"),
+        (GOOD.replace("way = 2", "way = 2020-01-01"), "2020-01-01"),
+        (GOOD.replace('title = "P"', "title = 07:32:00"), "07:32:00"),
+        ("x = " + "[" * 20_000 + "]" * 20_000, "nested too deeply|not valid TOML"),
+        (f"x = {'9' * 5000}\n" + GOOD, "p.toml"),
+    ],
+)
+def test_values_that_no_protocol_can_have_are_named(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_protocol(write(tmp_path, text))

@@ -252,11 +252,16 @@ def describe(kind: str, value: Any) -> str:
     """Return one line on a plug-in: a protocol's shape, or the first line of a docstring."""
     if kind == "protocol":
         return (
-            f"{value.title}: {value.base_classes} + {value.sessions} × {value.way} classes, "
+            f"{value.title}: {value.base_classes} + {_sessions_text(value)} classes, "
             f"{value.shot}-shot, {value.images.size}×{value.images.size}, {value.backbone}, "
             f"{value.recipe.epochs} epoch{'s' * (value.recipe.epochs != 1)}"
         )
     return (value.__doc__ or "").strip().partition("\n")[0]
+
+
+def _sessions_text(protocol: Any) -> str:
+    uneven = len(set(protocol.ways)) > 1
+    return f"({protocol.way_text})" if uneven else f"{protocol.sessions} × {protocol.way_text}"
 
 
 def _describe_params(value: Any) -> str:
@@ -281,7 +286,7 @@ def _list_runs(options: Options, registry: Registry) -> None:
             problems.append(error)
             continue
         name = named_with_changes(run_.spec, registry)
-        shape = f"{run_.spec.protocol.way}-way {run_.spec.protocol.shot}-shot"
+        shape = f"{run_.spec.protocol.way_text}-way {run_.spec.protocol.shot}-shot"
         show(
             f"{row['key']}  {row['created']}  {row['protocol']}  {name} ({shape}, "
             f"{row['representation']}, {row['split']}, seed {row['seed']}, "

@@ -183,20 +183,18 @@ def _plain_warnings() -> Iterator[None]:
 
 
 def open_workbench(options: Options) -> Workbench:
-    """Return a workbench that shows its progress, and warn of threads that share cores.
+    """Return a workbench that shows its progress, and settle the number of threads.
 
     Raises:
         UsageError: the device or the precision cannot be had, or a plug-in cannot be loaded.
     """
-    import torch
-
     from fscil_bench.progress import for_terminal
     from fscil_bench.running.workbench import Workbench
-    from fscil_bench.training.compute import too_many_threads
+    from fscil_bench.training.compute import settle_threads
 
-    slow = too_many_threads(torch.get_num_threads())
-    if slow:
-        say(f"warning: {slow}")
+    told = settle_threads(options.threads)
+    if told:
+        say(told)
     return Workbench.open(options, for_terminal())
 
 

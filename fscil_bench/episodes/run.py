@@ -55,7 +55,7 @@ def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> Epis
     check_learns(bench.registry, request.method)
     plan = bench.plan(request)
     check_design(design, plan.spec.protocol, plan.dataset)
-    spec = EpisodesSpec(run=plan.spec, design=design, engine=engine_digest(_accuracies))
+    spec = EpisodesSpec(run=plan.spec, design=design, engine=engine_digest(*EPISODES))
     return EpisodesPlan(spec, plan)
 
 
@@ -92,6 +92,7 @@ def run_episodes(bench: Workbench, planned: EpisodesPlan, force: bool = False) -
         flags=flags(plan),
         notes=notes_of(method),
         parameters=plan.parameters,
+        network=bench.network(plan.spec.representation),
         environment=environment(bench.device),
         created=now(),
     )
@@ -153,3 +154,7 @@ def _check_state(method: Method, before: dict[str, torch.Tensor]) -> None:
             f"method {method.name!r} changed its state while it scored episodes, so that one "
             "depends on another; episode_scores must leave the state as it is"
         )
+
+
+EPISODES = (_accuracies,)
+"""Where the digest of the engine's code starts that decides accuracies, beside that of a run."""

@@ -65,6 +65,7 @@ class EpisodesRecord(BaseModel):
         flags: words that a table must show beside the row.
         notes: what the method has to say of itself.
         parameters: how the method's parameters came about, in a phrase.
+        network: digest of the representation's weights; empty in records that do not tell.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -81,6 +82,7 @@ class EpisodesRecord(BaseModel):
     flags: tuple[str, ...] = ()
     notes: dict[str, int | float | str] = {}
     parameters: str = ""
+    network: str = ""
     environment: dict[str, Any] = {}
     created: str = ""
 

@@ -16,11 +16,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from fscil_bench.errors import UsageError
 
 ENGINE = Path(__file__).parents[1]
 FOLDERS = ("methods", "protocols", "reports")
@@ -63,7 +65,7 @@ class Statement:
     @cached_property
     def imports(self) -> dict[str, list[Import]]:
         """The names that are imported somewhere within it."""
-        return _imports(node for node in ast.walk(self.node))
+        return _imports(ast.walk(self.node), {})
 
     @cached_property
     def parts(self) -> list[str | Chain]:
@@ -92,6 +94,10 @@ class Module:
     imports: dict[str, list[Import]] = field(default_factory=dict)
     stars: list[Import] = field(default_factory=list)
     effects: list[Statement] = field(default_factory=list)
+
+    def has(self, name: str) -> bool:
+        """Tell whether a name may be one of the module's."""
+        return name in self.defined or name in self.imports or bool(self.stars)
 
 
 class Definition(NamedTuple):
@@ -133,7 +139,7 @@ def trace(roots: Sequence[tuple[Path, str]], beside: bool = False) -> Trace:
     """Follow definitions, given as file and name, through the project that the first lies in.
 
     Raises:
-        ValueError: a file does not define the name.
+        UsageError: a file does not define the name.
     """
     sources = _Sources(roots[0][0], beside)
     waiting = [found for file, name in roots for found in sources.definition(file, name)]
@@ -184,7 +190,10 @@ class _Sources:
         """Return what binds a root's name."""
         found = [Definition(file, s, name) for s in self.module(file).defined.get(name, ())]
         if not found:
-            raise ValueError(f"{file}: defines no {name!r} at its top")
+            raise UsageError(
+                f"{file}: defines no {name!r} at its top, where a plug-in must stand so that its "
+                "code can be told from what it was"
+            )
         return found
 
     def effects(self, file: Path) -> list[Definition]:
@@ -206,43 +215,44 @@ class _Sources:
             member = f"{statement.owner.name}.{rest[0]}"
             own = [Definition(file, s, member) for s in self.module(file).defined.get(member, ())]
             if own:
-                yield from own
-                yield "".join(f".{name}" for name in rest[1:])
+                for found in own:
+                    yield from self._attributes(found, rest[1:])
                 return
-        found: list[str | Path | Definition] = []
+        targets = self._global(file, head, set())
         for imported in statement.imports.get(head, ()):
-            found += self._imported(file, imported, set())
-        for target in found or self._global(file, head, set()) or [head]:
+            targets += self._imported(file, imported, set())
+        for target in dict.fromkeys(targets or [head]):
             yield from self._attributes(target, rest)
 
     def _attributes(self, target: str | Path | Definition, rest: Chain) -> Iterator[Any]:
         """Yield what is meant by attributes of a target; of a bare module, all that it holds."""
         if isinstance(target, Path) and not self._followed(target):
-            yield ".".join((_stem(target), *rest))
+            yield ".".join(rest or (_stem(target),))
         elif isinstance(target, Path) and rest:
             for found in self._attribute(target, rest[0], set()):
                 yield from self._attributes(found, rest[1:])
         elif isinstance(target, Path):
             yield from (Definition(target, s, "") for s in self.module(target).statements)
+        elif isinstance(target, str):
+            yield ".".join((target, *rest))
         else:
             yield target
-            if rest:
-                yield "".join(f".{name}" for name in rest)
+            yield "".join(f".{name}" for name in rest)
 
     def _global(
         self, file: Path, name: str, seen: set[tuple[Path, str]]
     ) -> list[str | Path | Definition]:
         """Return what a module's name leads to; nothing if it is none of the module's."""
-        if (file, name) in seen:
+        module = self.module(file)
+        if (file, name) in seen or not module.has(name):
             return []
         seen.add((file, name))
-        module = self.module(file)
         found: list[str | Path | Definition] = [
             Definition(file, statement, name) for statement in module.defined.get(name, ())
         ]
         for imported in module.imports.get(name, ()):
             found += self._imported(file, imported, seen)
-        for star in () if found else module.stars:
+        for star in module.stars:
             source = self._place(file, star)
             if source is not None and self._followed(source):
                 found += self._global(source, name, seen)
@@ -323,8 +333,7 @@ def _parsed(content: bytes) -> Module:
         statement = Statement(node)
         if not isinstance(node, DEFINITIONS):
             within = list(_executed(node))
-            for name, targets in _imports(within).items():
-                module.imports.setdefault(name, []).extend(targets)
+            _imports(within, module.imports)
             module.stars.extend(_stars(within))
             if _is_empty(node):
                 continue
@@ -379,23 +388,33 @@ def _is_empty(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node)
 
 
-def _is_bare_text(node: ast.AST) -> bool:
+def _is_nothing(node: Any, in_class: bool) -> bool:
+    """Tell whether a node can be left out; in a class a declaration without value is a field."""
+    if isinstance(node, ast.AnnAssign):
+        return node.value is None and not in_class
+    return isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node)
+
+
+def _is_bare_text(node: Any) -> bool:
     """Tell whether a node is a docstring, of whatever it may be."""
     return isinstance(node, ast.Expr) and _is_text(node.value)
 
 
-def _imports(nodes: Iterator[ast.AST] | Sequence[ast.AST]) -> dict[str, list[Import]]:
-    found: dict[str, list[Import]] = {}
+def _imports(nodes: Iterable[ast.AST], found: dict[str, list[Import]]) -> dict[str, list[Import]]:
+    """Add what some nodes import, each once, to what was found before."""
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 name = alias.asname or alias.name.partition(".")[0]
-                module = alias.name if alias.asname else name
-                found.setdefault(name, []).append(Import(0, module, None))
+                imported = Import(0, alias.name if alias.asname else name, None)
+                if imported not in found.setdefault(name, []):
+                    found[name].append(imported)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
+                name = alias.asname or alias.name
                 imported = Import(node.level, node.module or "", alias.name)
-                found.setdefault(alias.asname or alias.name, []).append(imported)
+                if imported not in found.setdefault(name, []):
+                    found[name].append(imported)
     return found
 
 
@@ -412,14 +431,10 @@ class _Writer:
 
     def write(self, node: ast.AST, in_class: bool = False) -> None:
         """Write a node; `in_class` if it stands in the body of a class."""
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node):
-            return
         if isinstance(node, ast.Name | ast.Attribute) and self._reference(node):
             return
         if isinstance(node, ast.AnnAssign) and not in_class:
-            if node.value is not None:
-                self.write(ast.Assign([node.target], node.value))
-            return
+            node = ast.Assign([node.target], node.value or node.target)
         self._text(f"({type(node).__name__}")
         if isinstance(node, ast.AnnAssign):
             # The one thing that dataclasses and pydantic take from an annotation alone.
@@ -436,6 +451,8 @@ class _Writer:
         if isinstance(node, ast.Raise) and isinstance(value, ast.Call):
             value = ast.Call(value.func, [a for a in value.args if not _is_text(a)], value.keywords)
         for item in value if isinstance(value, list) else [value]:
+            if _is_nothing(item, in_class):
+                continue
             if isinstance(item, ast.AST):
                 self.write(item, in_class)
             else:

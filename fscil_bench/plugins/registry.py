@@ -128,11 +128,14 @@ class Registry:
         """
         if name.endswith(".toml"):
             path = Path(name)
-            protocol = load_protocol(path)
+            protocol = load_protocol(path, self._protocol_files())
             self._check_file(protocol, path)
             return protocol, path.parent
         plugin = self.get("protocol", name)
         return plugin.value, plugin.file.parent
+
+    def _protocol_files(self) -> dict[str, Path]:
+        return {name: plugin.file for name, plugin in self.plugins.get("protocol", {}).items()}
 
     def _check_file(self, protocol: Protocol, path: Path) -> None:
         known = self.plugins.get("protocol", {}).get(protocol.name)
@@ -164,7 +167,7 @@ class Registry:
         found = sorted(folder.rglob("*.toml"))
         files = [file for file in found if not _is_private(file.relative_to(folder).parts)]
         for file in files:
-            protocol = load_protocol(file)
+            protocol = load_protocol(file, self._protocol_files())
             self.add(Plugin("protocol", protocol.name, protocol, file, origin))
         return len(files)
 
@@ -174,7 +177,7 @@ class Registry:
         Raises:
             UsageError: the file is missing or does not validate.
         """
-        protocol = load_protocol(file)
+        protocol = load_protocol(file, self._protocol_files())
         plugin = Plugin("protocol", protocol.name, protocol, file, FILE)
         self.plugins.setdefault("protocol", {})[protocol.name] = plugin
         return protocol.name

@@ -13,6 +13,7 @@ import torch
 from fscil_bench.errors import FscilError
 from fscil_bench.method import Method, batches
 from fscil_bench.metrics import NOT_SCORED
+from fscil_bench.params import refuse_unstorable
 from fscil_bench.progress import Progress
 from fscil_bench.running.sessions import SessionMaker
 from fscil_bench.store.runs import SessionRecord
@@ -101,6 +102,7 @@ def notes_of(method: Method) -> dict[str, int | float | str]:
             raise FscilError(
                 f"method {method.name!r}: note {name!r} is {value!r}, not a number or a string"
             )
+    refuse_unstorable(f"method {method.name!r}: note", notes)
     return notes
 
 
@@ -156,5 +158,8 @@ def best_columns(
         )
     if not bool(torch.isfinite(scores).all()):
         raise FscilError(f"method {method.name!r} returned scores that are not finite {when}")
-    best: np.ndarray = scores.detach().float().cpu().numpy().argmax(axis=1)
+    values = scores.detach().cpu()
+    # In their own type: rounded to float32, scores that differ could be equal.
+    exact = values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+    best: np.ndarray = exact.numpy().argmax(axis=1)
     return best

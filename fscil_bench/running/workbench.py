@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,7 +21,7 @@ from fscil_bench.data.reader import Dataset, ReadRequest, reordered
 from fscil_bench.errors import FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network
 from fscil_bench.options import Options
-from fscil_bench.params import params_dict, parse_params, published_params
+from fscil_bench.params import params_dict, parse_params, published_params, refuse_unstorable
 from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.progress import Progress, Silent
@@ -46,18 +47,19 @@ from fscil_bench.running.sessions import (
     read_canonical,
 )
 from fscil_bench.seeding import Randomness
-from fscil_bench.spec import RepresentationSpec, RunSpec, Views, digest_of
+from fscil_bench.spec import Precision, RepresentationSpec, RunSpec, Views, digest_of
 from fscil_bench.store.files import now
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
 from fscil_bench.training.augment import augment, central, normalise, resized_crops
 from fscil_bench.training.compute import (
     autocast,
+    check_precision,
     environment,
+    faster_precision,
     load_per_core,
     peak_memory,
     resolve_device,
-    resolve_precision,
 )
 from fscil_bench.training.features import Features, FeatureSource, check_views, weights_file
 from fscil_bench.training.loop import BaseTraining, LabelledImages
@@ -105,7 +107,7 @@ class Workbench:
         self.store, self.registry, self.progress = store, registry, progress
         self.options = options or Options()
         self.device = resolve_device(self.options.device)
-        self.precision = resolve_precision(self.options.precision, self.device)
+        check_precision(self.options.precision)
         self._datasets: dict[str, Dataset] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
@@ -150,7 +152,7 @@ class Workbench:
             pretraining=pretraining.title,
             images=protocol.images,
             recipe=protocol.recipe,
-            precision=self.precision,
+            precision=self.precision(protocol),
             code=brought.digest(),
             engine=engine_digest(*TRAINING),
         )
@@ -166,6 +168,7 @@ class Workbench:
             code=method.digest(),
             engine=engine_digest(*RUN),
         )
+        refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
         made = brought.value(brought_params)
         return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
 
@@ -174,7 +177,11 @@ class Workbench:
         if not force:
             found = self.store.find(plan.spec)
             if found is not None and (not artifacts or found.artifacts()):
-                return found
+                if self._is_of_this_network(found):
+                    return found
+                self.progress.say(
+                    f"{plan.title}: made again, as its network is not the one that is stored now"
+                )
             artifacts = artifacts or self.store.has_artifacts(plan.spec)
         method, maker, pretrain_seconds = self.start(plan)
         outcome = run_sessions(method, maker, artifacts, self.progress)
@@ -191,12 +198,27 @@ class Workbench:
             flags=flags(plan),
             notes=outcome.notes,
             parameters=plan.parameters,
+            network=self.network(plan.spec.representation),
             representation_log=self.trained(plan).log,
             environment=environment(self.device),
             created=now(),
         )
         targets = plan.dataset.test.labels
         return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+
+    def network(self, spec: RepresentationSpec) -> str:
+        """Return the digest of a trained representation's weights: 16 hexadecimal digits.
+
+        One specification trains other weights on another machine or with other threads.
+        """
+        return stored_digest(weights_file(self.store, spec.key))[:16]
+
+    def _is_of_this_network(self, run: StoredRun) -> bool:
+        """Whether a stored run was made from the weights that are stored, as far as is known."""
+        spec, made_from = run.spec.representation, run.record.network
+        if not made_from or not weights_file(self.store, spec.key).exists():
+            return True
+        return made_from == self.network(spec)
 
     def start(self, plan: Plan) -> tuple[Method, SessionMaker, float]:
         """Return a plan's method before its base session, what hands it samples, and the seconds.
@@ -245,6 +267,14 @@ class Workbench:
             dataset = base_training_data(dataset, protocol)
         check_dataset(protocol, dataset)
         return dataset
+
+    def precision(self, protocol: Protocol) -> Precision:
+        """Return the precision of base training, as the options or a measurement say."""
+        known: dict[str, Precision] = {name: name for name in get_args(Precision)}
+        if self.options.precision in known:
+            return known[self.options.precision]
+        folder = partial(self.store.cache_folder, "precision")
+        return faster_precision(protocol.backbone, protocol.images.size, self.device, folder)
 
     def _pretraining(self, protocol: Protocol) -> Pretraining:
         weights = None if self.options.weights is None else str(self.options.weights)
@@ -317,7 +347,8 @@ class Workbench:
     def _network(self, plan: Plan, trained: TrainedRepresentation) -> Network:
         images, operations = plan.spec.protocol.images, plan.spec.protocol.recipe.augment
         size, crops = images.size, "resized_crop" in operations
-        mean, std, device, precision = images.mean, images.std, self.device, self.precision
+        mean, std, device = images.mean, images.std, self.device
+        precision = plan.spec.representation.precision
 
         def train_pixels(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
             cut = resized_crops(list(pixels), size, generator) if crops else central(pixels, size)

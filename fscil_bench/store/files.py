@@ -80,6 +80,23 @@ def read_record(path: Path, model: type[Record], version: int) -> Record:
     return record
 
 
+def record_text(record: Keyed) -> str:
+    """Return a record as the JSON that `read_record` reads, once it has been read back.
+
+    Raises:
+        StoreError: it holds a value that JSON cannot give back.
+    """
+    model = type(record)
+    text = _adapter(model).dump_json(record, indent=1).decode() + "\n"
+    try:
+        same = _adapter(model).validate_json(text).key == digest_of(json.loads(text)["spec"])
+    except ValidationError as error:
+        raise StoreError(f"a record that could not be read again: {_problem(error)}") from error
+    if not same:
+        raise StoreError("a record that could not be read again: its key is another's")
+    return text
+
+
 @cache
 def _adapter(model: type[Record]) -> TypeAdapter[Record]:
     return TypeAdapter(model)

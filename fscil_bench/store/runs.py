@@ -30,6 +30,7 @@ from fscil_bench.options import Options
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.files import (
     read_record,
+    record_text,
     remedy,
     replaced_file,
     replaced_folder,
@@ -71,6 +72,7 @@ class RunRecord(BaseModel):
         representation_log: epochs, seconds, losses and held-out accuracy of base training.
         notes: what the method has to say of itself (repairs, steps not converged).
         parameters: how the method's parameters came about, in a phrase.
+        network: digest of the representation's weights; empty in records that do not tell.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -88,6 +90,7 @@ class RunRecord(BaseModel):
     flags: tuple[str, ...] = ()
     notes: dict[str, int | float | str] = {}
     parameters: str = ""
+    network: str = ""
     representation_log: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     created: str = ""
@@ -273,8 +276,13 @@ class Store:
         targets: np.ndarray,
         artifacts: Mapping[str, np.ndarray],
     ) -> StoredRun:
-        """Write a finished run; `run.json`, which marks it as finished, comes last."""
+        """Write a finished run; `run.json`, which marks it as finished, comes last.
+
+        Raises:
+            StoreError: it cannot be written, or could not be read again.
+        """
         folder = self.run_folder(record.spec)
+        text = record_text(record)
         with replaced_folder(folder) as new:
             np.savez_compressed(
                 new / PREDICTIONS,
@@ -283,7 +291,7 @@ class Store:
             )
             if artifacts:
                 np.savez_compressed(new / ARTIFACTS, **dict(artifacts))  # type: ignore[arg-type]
-            write_text(new / "run.json", record.model_dump_json(indent=1) + "\n")
+            write_text(new / "run.json", text)
         return StoredRun(record, folder)
 
     def runs(self) -> tuple[list[StoredRun], list[StoreError]]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import platform
+import re
 import sys
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, get_args
@@ -13,19 +18,29 @@ import numpy as np
 import torch
 
 from fscil_bench.errors import UsageError
-from fscil_bench.spec import Precision
+from fscil_bench.spec import Precision, digest_of
+from fscil_bench.store.files import write_text
+from fscil_bench.training.backbones import build_backbone
+
+CLEARLY_FASTER = 1.15
+"""How many times faster bf16 must be to be chosen: below, precision is given away for nothing."""
+MEASURED_BATCH, MEASURED_STEPS = 32, 4
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device: `auto` is a GPU where there is one, else the CPU.
+    """Return the device: `auto` is a GPU (CUDA's or Apple's) where there is one, else the CPU.
 
     Raises:
         UsageError: the name is no device, or the device is not there.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError("nothing is computed on it")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
@@ -33,18 +48,61 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def resolve_precision(choice: str, device: torch.device) -> Precision:
-    """Return the precision of base training: `auto` is bf16 where the hardware computes it.
+def check_precision(choice: str) -> None:
+    """Refuse a precision that is not known.
 
     Raises:
-        UsageError: an unknown choice.
+        UsageError: it is not.
     """
-    if choice == "auto":
-        return "bf16" if _computes_bf16(device) else "fp32"
-    known: dict[str, Precision] = {name: name for name in get_args(Precision)}
-    if choice not in known:
-        raise UsageError(f"unknown precision {choice!r}; known: auto, {', '.join(known)}")
-    return known[choice]
+    if choice not in ("auto", *get_args(Precision)):
+        known = ", ".join(("auto", *get_args(Precision)))
+        raise UsageError(f"unknown precision {choice!r}; known: {known}")
+
+
+def faster_precision(
+    backbone: str, size: int, device: torch.device, cache: Callable[[str], Path]
+) -> Precision:
+    """Return bf16 if a training step of the backbone is measured to be clearly faster in it.
+
+    Hardware that computes bf16 can still be slower in it. Measured once a machine, number of
+    threads and version of PyTorch; what was measured is kept as JSON in a folder of the cache.
+
+    Args:
+        backbone: its name.
+        size: of the images, in pixels.
+        device: where it is to be trained.
+        cache: a folder for what is measured, by key.
+    """
+    if not _computes_bf16(device):
+        return "fp32"
+    terms = [backbone, size, str(device), torch.__version__, torch.get_num_threads(), _processor()]
+    folder = cache(digest_of(terms))
+    file = folder / "measured.json"
+    try:
+        ratio = float(json.loads(file.read_text(encoding="utf-8"))["fp32_over_bf16"])
+    except (OSError, ValueError, KeyError, TypeError):
+        seconds = _step_seconds(backbone, size, device)
+        ratio = seconds["fp32"] / seconds["bf16"]
+        told = {"terms": terms, "seconds_a_step": seconds, "fp32_over_bf16": ratio}
+        write_text(file, json.dumps(told, indent=1) + "\n")
+    return "bf16" if ratio >= CLEARLY_FASTER else "fp32"
+
+
+def _step_seconds(backbone: str, size: int, device: torch.device) -> dict[str, float]:
+    """Return the seconds of a training step at each precision: the least of a few, in turn."""
+    network = build_backbone(backbone, 0).to(device).train()
+    images = torch.randn(MEASURED_BATCH, 3, size, size, device=device)
+    seconds = {name: math.inf for name in get_args(Precision)}
+    for number in range(1 + MEASURED_STEPS):
+        for name in seconds:
+            started = time.perf_counter()
+            with autocast(name, device):
+                total = network(images).float().sum()
+            total.backward()
+            float(total.detach())  # waits for the device
+            if number:  # the first step of each also prepares
+                seconds[name] = min(seconds[name], time.perf_counter() - started)
+    return seconds
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
@@ -112,18 +170,60 @@ def load_per_core() -> float:
     return round(recent / (os.cpu_count() or 1), 2)
 
 
-def too_many_threads(threads: int) -> str:
-    """Return a warning if `threads` have to share fewer cores; empty if not, or not known.
+def settle_threads(asked: int | None) -> str:
+    """Let PyTorch use so many threads, or as many as cores are free now; say what was chosen.
 
-    They then wait for one another, which can make training many times slower.
+    Two processes with a thread for every core wait for one another, and train ten times slower.
+    Where OMP_NUM_THREADS is set, it is kept. The answer is empty where nothing was changed.
+
+    Raises:
+        UsageError: no such number of threads can be had.
     """
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
+    cores = _cores()
+    if asked is not None:
+        if not 1 <= asked <= 4096:
+            raise UsageError(f"--threads {asked}: give a number from 1 on; {cores} cores are here")
+        torch.set_num_threads(asked)
+        if asked > cores:
+            return f"{asked} threads share {cores} core{'s' * (cores > 1)}: that is slow"
         return ""
-    if threads <= cores:
+    if "OMP_NUM_THREADS" in os.environ:
         return ""
+    free = min(cores, free_cores())
+    if free >= torch.get_num_threads():
+        return ""
+    torch.set_num_threads(free)
     return (
-        f"PyTorch computes with {threads} threads, but this process may use {cores} "
-        f"{'core' if cores == 1 else 'cores'}: that is slow; set OMP_NUM_THREADS={cores}"
+        f"computing with {free} thread{'s' * (free > 1)}: of {cores} cores so many are free now "
+        "(--threads N for another number)"
     )
+
+
+def free_cores(seconds: float = 0.3) -> int:
+    """Return how many cores had nothing to do for a moment, at least 1; all where not known."""
+    first = _idle_ticks()
+    if first is None:
+        return os.cpu_count() or 1
+    time.sleep(seconds)
+    second = _idle_ticks() or first
+    idle = [b[0] - a[0] for a, b in zip(first, second, strict=False)]
+    total = [b[1] - a[1] for a, b in zip(first, second, strict=False)]
+    return max(1, sum(i > t / 2 for i, t in zip(idle, total, strict=True)))
+
+
+def _idle_ticks() -> list[tuple[int, int]] | None:
+    """Return idle and all ticks of each core since the start, of Linux alone."""
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    rows = [line.split()[1:] for line in lines if re.match(r"cpu\d", line)]
+    return [(int(row[3]) + int(row[4]), sum(map(int, row[:8]))) for row in rows] or None
+
+
+def _cores() -> int:
+    """Return the cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1

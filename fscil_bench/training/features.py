@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fscil_bench.data.reader import Dataset, ImageArray, file_digest
-from fscil_bench.errors import StoreError, UsageError, nearest
+from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
@@ -92,6 +92,12 @@ class FeatureSource:
             for block in extract_features(
                 self.trained.backbone, array.images, members, self.images, self.device, shown
             ):
+                if not bool(torch.isfinite(block).all()):
+                    raise FscilError(
+                        f"{title}: the network gives features that are not finite for images "
+                        f"{done} to {done + len(block) - 1}; train it again, with a lower lr or "
+                        "--precision fp32"
+                    )
                 blocks.append(block.numpy())
                 done += len(block)
                 task.update(done)

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fscil_bench.data.pixels import Images
-from fscil_bench.errors import FscilError
+from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.method import batches
 from fscil_bench.progress import Progress, Task
 from fscil_bench.protocol import ImageSpec, Recipe
@@ -154,6 +154,11 @@ class BaseTraining:
         final, checkpoint = folder / "weights.safetensors", folder / "checkpoint.safetensors"
         if final.exists():
             tensors, state.log = load_tensors(final)
+            if not all(map(_finite, tensors.values())):
+                raise StoreError(
+                    f"{final}: holds weights that are not finite; remove the folder {folder}, and "
+                    "they are trained again"
+                )
             state.load_weights(tensors)
             return self._finished(state)
         if checkpoint.exists():
@@ -211,6 +216,13 @@ class BaseTraining:
             raise FscilError(
                 f"base training: the loss of epoch {epoch + 1} is {loss}; lower the recipe's lr "
                 f"({self.spec.recipe.lr}) or use --precision fp32"
+            )
+        # The last step of an epoch can spoil what its mean loss does not show.
+        broken = [name for name, tensor in state.weights().items() if not _finite(tensor)]
+        if broken:
+            raise FscilError(
+                f"base training: after epoch {epoch + 1} the weights {broken[0]!r} are not finite; "
+                f"lower the recipe's lr ({self.spec.recipe.lr}) or use --precision fp32"
             )
         state.log["losses"].append(loss)
         state.log["rates"].append(rate)
@@ -271,6 +283,10 @@ class BaseTraining:
             extras={name: tensor.detach().cpu() for name, tensor in extras.items()},
             log=dict(state.log),
         )
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
 
 
 def empty_log() -> dict[str, Any]:

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("workbench")
 
 
-def run(folder: Path, method: str = "ncm", **options: Any) -> fb.StoredRun:
+def run(folder: Path, method: str | list[str] = "ncm", **options: Any) -> Any:
     settings: dict[str, Any] = {
         "protocol": str(TOY / "toy.toml"),
         "plugins": [TOY / "toy_reader.py"],
@@ -264,3 +264,35 @@ def test_what_is_learnt_from_base_data_belongs_to_the_views_it_was_learnt_from(
     flipped = run(folder, method="ldc", params=params, views="flip")
     assert len(learnt() - plain) == 1
     assert any("mirror image" in flag for flag in flipped.record.flags)
+
+
+def test_a_run_of_another_network_is_made_again(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    assert len(first.record.network) == 16
+    (weights,) = tmp_path.glob("results/representations/*/weights.safetensors")
+    tensors, log = load_tensors(weights)
+    tensors["head.weight"] = -tensors["head.weight"]
+    tensors["backbone.conv1.weight"] = tensors["backbone.conv1.weight"].flip(0)
+    save_tensors(weights, tensors, log)
+    again = run(tmp_path)
+    assert again.key == first.key
+    assert again.record.network != first.record.network
+    weights.unlink()
+    assert run(tmp_path).record.network == again.record.network, "it stands where none is stored"
+
+
+def test_lists_of_methods_and_seeds_give_lists_of_runs(folder: Path) -> None:
+    made = run(folder, ["ncm", "teen"], seed="0-1")
+    assert [(each.spec.method, each.spec.seed) for each in made] == [
+        ("ncm", 0),
+        ("ncm", 1),
+        ("teen", 0),
+        ("teen", 1),
+    ]
+    assert [each.key for each in run(folder, "ncm,teen", seed=range(2))] == [e.key for e in made]
+    assert run(folder, "ncm", seed=1).key == made[1].key
+    for seed in (-2, "0-2x", 1.5, True, [0, -1]):
+        with pytest.raises(UsageError, match="seed"):
+            run(folder, seed=seed)
+    with pytest.raises(UsageError, match="unknown option 'resluts'; did you mean 'results'"):
+        run(folder, resluts="x")

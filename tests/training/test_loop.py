@@ -12,8 +12,9 @@ from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec, Recipe
-from fscil_bench.representation import TrainedRepresentation
+from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.spec import RepresentationSpec
+from fscil_bench.store.tensors import load_tensors, save_tensors
 from fscil_bench.training.loop import BaseTraining, LabelledImages, epoch_batches, learning_rate
 
 CPU = torch.device("cpu")
@@ -123,6 +124,44 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_stops_it(tmp_path: Path) -> None:
     with pytest.raises(FscilError, match=r"loss of epoch \d is nan.*lower the recipe's lr"):
         training(lr=1e30, schedule="constant").run(tmp_path, Silent())
+
+
+class BrokenAtTheEnd(Representation):
+    """Has a finite loss whose gradient is not: the last step alone spoils the weights."""
+
+    name = "broken"
+
+    def build_head(self, dim: int, classes: int, generator: torch.Generator) -> torch.nn.Module:
+        del generator
+        return torch.nn.Linear(dim, classes)
+
+    def loss(self, backbone: Any, head: Any, batch: Any) -> torch.Tensor:
+        value = head(backbone(batch.images)).mean()
+        return value if batch.epoch == 0 else (value - value.detach()).abs().sqrt()
+
+    def scale(self) -> float:
+        return 1.0
+
+    def classifier(self, head: Any) -> torch.Tensor:
+        return torch.as_tensor(head.weight)
+
+
+def test_weights_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
+    broken = training(epochs=2)
+    broken.representation = BrokenAtTheEnd(None)
+    with pytest.raises(FscilError, match=r"after epoch 2 the weights .* are not finite; lower"):
+        broken.run(tmp_path, Silent())
+    assert not (tmp_path / "weights.safetensors").exists()
+
+
+def test_stored_weights_that_are_not_finite_are_named_with_the_remedy(tmp_path: Path) -> None:
+    made = training(epochs=1)
+    made.run(tmp_path, Silent())
+    tensors, log = load_tensors(tmp_path / "weights.safetensors")
+    tensors["backbone.conv1.weight"][0] = torch.nan
+    save_tensors(tmp_path / "weights.safetensors", tensors, log)
+    with pytest.raises(StoreError, match=r"weights.safetensors: .* not finite; remove the folder"):
+        made.run(tmp_path, Silent())
 
 
 def test_the_best_epoch_is_chosen_on_held_out_images(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A method in somebody else's package: built, installed, found by its entry point, and run."""
+"""Somebody else's package, with a sub-package and data files: built, installed, found, and run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ TOY = Path(__file__).parents[1] / "toy"
 METHOD = '''
 """Nearest class mean by Euclidean distance, as a package of its own would bring it."""
 
+from pathlib import Path
+
 import torch
 
 from fscil_bench.method import Method
+
+from ..distances import negative
+
+SCALE = float(Path(__file__).with_name("scale.txt").read_text())
 
 
 class OutsideMean(Method):
@@ -31,7 +37,7 @@ class OutsideMean(Method):
         self.means = torch.cat([self.means, self._means(session)])
 
     def scores(self, queries):
-        return -torch.cdist(queries.features, self.means)
+        return negative(SCALE * torch.cdist(queries.features, self.means))
 
     def state_dict(self):
         return {"means": self.means}
@@ -54,10 +60,13 @@ name = "outside-methods"
 version = "1.0"
 
 [project.entry-points."fscil_bench.methods"]
-outside_mean = "outside_methods.mean:OutsideMean"
+all = "outside_methods"
 
-[tool.setuptools]
-packages = ["outside_methods"]
+[tool.setuptools.packages.find]
+include = ["outside_methods*"]
+
+[tool.setuptools.package-data]
+"*" = ["*.txt", "*.toml"]
 """
 
 
@@ -66,9 +75,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder that the package is installed into."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
     (source / "pyproject.toml").write_text(PYPROJECT)
-    (source / "outside_methods").mkdir()
-    (source / "outside_methods" / "__init__.py").write_text("")
-    (source / "outside_methods" / "mean.py").write_text(METHOD)
+    deep = source / "outside_methods" / "deep"
+    deep.mkdir(parents=True)
+    for folder in (deep.parent, deep):
+        (folder / "__init__.py").write_text("")
+    (deep.parent / "distances.py").write_text("def negative(x):\n    return -x\n")
+    (deep / "mean.py").write_text(METHOD)
+    (deep / "scale.txt").write_text("2\n")
+    toml = (TOY / "toy.toml").read_text().replace('name = "toy"', 'name = "outside"')
+    (deep / "outside.toml").write_text(toml)
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target"]
     command = [sys.executable, "-m", "pip", "install", *options, str(target), str(source)]
     subprocess.run(command, check=True, capture_output=True, text=True)
@@ -87,16 +102,16 @@ def test_it_is_listed_with_its_origin_and_runs(site: Path, tmp_path: Path) -> No
     listed = call(site, main, "list", "methods")
     assert "outside_mean" in listed.stdout and "outside_methods" in listed.stdout, listed.stderr
     places = ["--results", str(tmp_path / "r"), "--cache", str(tmp_path / "c")]
-    toy = ["--plugin", str(TOY / "toy_reader.py"), "--protocol", str(TOY / "toy.toml")]
+    toy = ["--plugin", str(TOY / "toy_reader.py"), "--protocol", "outside"]
     made = call(site, main, "run", "--method", "outside_mean", *toy, *places)
     assert made.returncode == 0, made.stderr
-    assert len(list((tmp_path / "r" / "runs" / "toy" / "outside_mean").glob("*/run.json"))) == 1
+    assert len(list((tmp_path / "r" / "runs" / "outside" / "outside_mean").glob("*/run.json"))) == 1
 
 
 def test_its_author_checks_it_in_one_line(site: Path) -> None:
     line = (
         "from fscil_bench.testing import check_method; "
-        "from outside_methods.mean import OutsideMean; check_method(OutsideMean)"
+        "from outside_methods.deep.mean import OutsideMean; check_method(OutsideMean)"
     )
     checked = call(site, line)
     assert checked.returncode == 0, checked.stderr

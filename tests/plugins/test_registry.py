@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fscil_bench.errors import UsageError
+from fscil_bench.params import parse_params
+from fscil_bench.plugins.registry import Registry, builtin_plugins, load_registry
+
+TOY = Path(__file__).parents[1] / "toy" / "toy.toml"
+
+METHOD = '''
+from fscil_bench.method import Method
+
+class Mine(Method):
+    """A method of somebody's."""
+    name = "{name}"
+    def learn_base(self, base): pass
+    def learn_session(self, session): pass
+    def scores(self, queries): pass
+    def state_dict(self): return {{}}
+    def load_state_dict(self, state): pass
+'''
+
+
+def plugin_file(folder: Path, name: str, text: str | None = None) -> Path:
+    path = folder / f"{name.replace('-', '_')}.py"
+    path.write_text(METHOD.format(name=name) if text is None else text)
+    return path
+
+
+def test_the_projects_own_plugins_are_found_by_folder() -> None:
+    registry = load_registry()
+    assert {"ncm", "finetune", "ldc"} <= set(registry.names("method"))
+    assert "cosine" in registry.names("representation")
+    assert {"glyphs", "tiny_imagenet100", "tiny_imagenet200"} <= set(registry.names("protocol"))
+    assert {"glyphs", "tiny_imagenet"} <= set(registry.names("data set"))
+    assert "main-table" in registry.names("report")
+
+
+def test_a_file_brings_a_method(tmp_path: Path) -> None:
+    registry = load_registry((plugin_file(tmp_path, "mine"),))
+    plugin = registry.get("method", "mine")
+    assert plugin.value.__doc__ == "A method of somebody's."
+    assert "mine" not in load_registry().names("method"), "and leaves no trace"
+
+
+def test_the_same_file_twice_is_one_plugin(tmp_path: Path) -> None:
+    file = plugin_file(tmp_path, "mine")
+    assert "mine" in load_registry((file, file)).names("method")
+
+
+def test_a_collision_names_both_files(tmp_path: Path) -> None:
+    file = plugin_file(tmp_path, "ncm")
+    with pytest.raises(UsageError, match=r"two plug-ins define the method 'ncm': .*ncm.py.*ncm.py"):
+        load_registry((file,))
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="unknown method 'ldk'; did you mean 'ldc'"):
+        load_registry().get("method", "ldk")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def broken(:\n", "line 1"),
+        ("x = 1\nraise RuntimeError('no')\n", "line 2: RuntimeError: no"),
+        ("import no_such_module_here\n", "No module named"),
+        ("x = 1\n", "defines no plug-in"),
+        (METHOD.format(name="m").replace('    name = "m"\n', ""), "has no `name`"),
+        (
+            METHOD.format(name="m").replace("    def scores(self, queries): pass\n", ""),
+            "no plug-in",
+        ),
+    ],
+)
+def test_a_file_that_is_no_plugin_is_explained(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        load_registry((plugin_file(tmp_path, "bad", text),))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.py: no such plug-in file"):
+        load_registry((tmp_path / "none.py",))
+
+
+def test_a_protocol_may_be_a_file() -> None:
+    protocol, folder = Registry().protocol(str(TOY))
+    assert protocol.name == "toy"
+    assert folder == TOY.parent
+
+
+def test_a_protocol_file_of_anothers_name_is_refused(tmp_path: Path) -> None:
+    registry = load_registry()
+    own = registry.get("protocol", "glyphs").file
+    assert registry.protocol(str(own))[0].name == "glyphs", "its own file is no other protocol"
+    changed = tmp_path / "my.toml"
+    changed.write_text(own.read_text().replace("epochs = 10", "epochs = 11"))
+    with pytest.raises(UsageError, match=r"my\.toml: name = 'glyphs' is the name of another"):
+        registry.protocol(str(changed))
+
+
+def test_two_classes_of_one_name_in_one_file_are_refused(tmp_path: Path) -> None:
+    text = METHOD.format(name="mine")
+    file = plugin_file(tmp_path, "mine", text + text.replace("class Mine", "class Other"))
+    with pytest.raises(
+        UsageError, match=r"define the method 'mine': .*mine\.py \(class Mine,.*\(class Other,"
+    ):
+        load_registry((file,))
+
+
+KIND = '''
+from abc import abstractmethod
+from fscil_bench.plugins.contract import Contract
+
+class Sampler(Contract):
+    """A contract of somebody's own."""
+    kind = "sampler"
+
+    @abstractmethod
+    def draw(self): ...
+
+class Coin(Sampler):
+    name = "coin"
+    def draw(self): return 1
+'''
+
+
+def test_a_new_kind_of_plugin_needs_no_more_than_its_contract(tmp_path: Path) -> None:
+    registry = load_registry((plugin_file(tmp_path, "coin", KIND),))
+    assert registry.names("sampler") == ["coin"]
+    assert registry.get("sampler", "coin").value.__name__ == "Coin"
+
+
+def test_a_declaration_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    text = METHOD.format(name="mine") + '    pretrain_params = ("steps",)\n'
+    with pytest.raises(
+        UsageError, match=r"mine\.py: the method Mine: pretrain_params names 'steps'"
+    ):
+        load_registry((plugin_file(tmp_path, "mine", text),))
+
+
+HELPED = """
+from __future__ import annotations
+import helper
+from helper.deep import DEEP
+from helper import Settings
+""" + METHOD.replace('    name = "{name}"', '    name = "{name}"\n    Params = Settings')
+HELPER = """
+from __future__ import annotations
+from dataclasses import dataclass
+from pathlib import Path
+VALUE = {value}
+
+@dataclass(frozen=True)
+class Settings:
+    steps: Number = {value}
+Number = int
+"""
+
+
+def helped(folder: Path, name: str, value: int) -> Path:
+    """Write a plug-in file with a package beside it that is called `helper`."""
+    (folder / "helper").mkdir(parents=True)
+    (folder / "helper" / "__init__.py").write_text(HELPER.format(value=value))
+    (folder / "helper" / "deep.py").write_text(f"DEEP = {value}\n")
+    return plugin_file(folder, name, HELPED.format(name=name))
+
+
+def test_files_of_two_folders_may_have_helpers_of_one_name(tmp_path: Path) -> None:
+    first, second = helped(tmp_path / "a", "first", 1), helped(tmp_path / "b", "second", 2)
+    path, known = list(sys.path), set(sys.modules)
+    registry = load_registry((first, second))
+    assert sys.path == path
+    assert not [name for name in set(sys.modules) - known if name.startswith("helper")]
+    found = [registry.get("method", name) for name in ("first", "second")]
+    modules = [sys.modules[plugin.value.__module__] for plugin in found]
+    assert [module.helper.VALUE for module in modules] == [1, 2]
+    assert [module.DEEP for module in modules] == [1, 2]
+    filled = [parse_params("it", plugin.value.Params, {"steps": "3"}) for plugin in found]
+    assert [params.steps for params in filled] == [3, 3], "annotations of a helper are found"
+    assert found[0].digest() != found[1].digest(), "the helpers count"
+
+
+def test_a_helper_hides_a_loaded_module_only_while_its_file_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = ModuleType("helper_of_others")
+    monkeypatch.setitem(sys.modules, "helper_of_others", others)
+    file = helped(tmp_path, "mine", 1)
+    (tmp_path / "helper_of_others.py").write_text("OWN = 1\n")
+    file.write_text(file.read_text() + "\nfrom helper_of_others import OWN\n")
+    load_registry((file,))
+    assert sys.modules["helper_of_others"] is others
+
+
+def package(folder: Path, **files: str) -> None:
+    """Write a package; `__` in the name of a file stands for a slash."""
+    for name, text in files.items():
+        file = folder.joinpath(*name.split("__")).with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        for parent in file.relative_to(folder).parents:
+            (folder / parent / "__init__.py").touch()
+
+
+@pytest.fixture
+def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the folder of a package `brought_by_test` that an entry point names."""
+    folder = tmp_path / "brought_by_test"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    point = importlib.metadata.EntryPoint("all", "brought_by_test", "fscil_bench.methods")
+    real = importlib.metadata.entry_points
+
+    def entry_points(*, group: str) -> list[importlib.metadata.EntryPoint]:
+        return [*real(group=group), *([point] if point.group == group else [])]
+
+    monkeypatch.setattr("fscil_bench.plugins.registry.entry_points", entry_points)
+    builtin_plugins.cache_clear()
+    yield folder
+    builtin_plugins.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == folder.name]:
+        del sys.modules[name]
+
+
+def test_plugins_are_found_at_any_depth(brought: Path) -> None:
+    package(
+        brought,
+        near=METHOD.format(name="near"),
+        family__deeper__far=METHOD.format(name="far"),
+        _hidden__lost=METHOD.format(name="lost"),
+        family___hidden=METHOD.format(name="lost"),
+    )
+    (brought / "family" / "__init__.py").write_text("from .deeper.far import Mine\n")
+    toml = TOY.read_text()
+    (brought / "family" / "far.toml").write_text(toml.replace('name = "toy"', 'name = "far"'))
+    (brought / "_hidden" / "no.toml").write_text(toml.replace('name = "toy"', 'name = "no"'))
+    registry = load_registry()
+    methods = [name for name in ("near", "far", "lost") if name in registry.names("method")]
+    assert methods == ["near", "far"]
+    assert registry.get("method", "far").file == brought / "family" / "deeper" / "far.py"
+    assert "far" in registry.names("protocol") and "no" not in registry.names("protocol")
+
+
+def test_a_module_that_cannot_be_imported_names_itself(brought: Path) -> None:
+    package(brought, family__broken="import no_such_module_here\n")
+    expected = "module brought_by_test.family.broken cannot be imported: ModuleNotFoundError: No"
+    with pytest.raises(UsageError, match=expected):
+        load_registry()
+
+
+@pytest.mark.parametrize("name", ["all", "all-frozen", "m" * 101])
+def test_a_name_that_the_command_line_or_a_file_system_cannot_take_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(METHOD.format(name=name))
+    with pytest.raises(UsageError, match=r"mine.py: the method Mine is named .* at most 100"):
+        load_registry((file,))
