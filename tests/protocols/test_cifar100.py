@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import shutil
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import fscil_bench as fb
 from fscil_bench.data.pixels import Images
@@ -274,6 +276,33 @@ def test_published_shots_are_found_by_index() -> None:
     shots = canonical_shots(table, protocol, dataset)
     assert [len(session) for session in shots] == [25] * 8
     assert shots[0][:5].tolist() == [29774, 33344, 4815, 6772, 48317]
+
+
+def test_class_folders_are_read_without_an_order(tmp_path: Path) -> None:
+    names = ["aquarium_fish", "apple", *(f"z{n:02d}" for n in range(98))]
+    for half, count in (("train", 3), ("test", 2)):
+        for label, name in enumerate(sorted(names)):
+            (tmp_path / "cifar100" / half / name).mkdir(parents=True)
+            for number in range(count):
+                path = tmp_path / "cifar100" / half / name / f"{number:04d}.png"
+                Image.new("RGB", (32, 32), (label, number, count)).save(path)
+    source = Cifar100().find([tmp_path])
+    assert "use --split seeded" in str(source.unofficial)
+    index = index_of(tmp_path, 2)
+    assert (index.class_names, index.class_keys) == (("apple", "aquarium_fish"), ("0", "1"))
+    assert [item.label for item in index.train] == [0, 0, 0, 1, 1, 1]
+    assert all((item.number or 0) < 0 for item in index.train), "no published row can mean them"
+    pixels = images_of(tmp_path, index.test)
+    assert [p[0, 0].tolist() for p in pixels if isinstance(p, np.ndarray)] == [
+        [0, 0, 2],
+        [0, 1, 2],
+        [1, 0, 2],
+        [1, 1, 2],
+    ]
+    shutil.rmtree(tmp_path / "cifar100" / "test" / "z01")
+    assert "train/ has images in 100 class folders and test/ in 99; the same 100" in message_of(
+        tmp_path
+    )
 
 
 def test_a_small_run(files: Files, tmp_path: Path) -> None:

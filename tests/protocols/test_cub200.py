@@ -307,6 +307,15 @@ def test_missing_images_are_listed(tmp_path: Path, folder: bool) -> None:
     assert index_of(root, classes=3).class_names[-1] == "Sooty Albatross", "it is not needed"
 
 
+def test_images_without_class_folders_are_counted_and_what_is_expected_said(tmp_path: Path) -> None:
+    root = unpacked(data_set(), tmp_path)
+    for path in list(root.glob("images/*/*.jpg")):
+        path.rename(root / "images" / path.name)
+    text = refusal(root)
+    assert "24 of the 24 images that images.txt lists are missing" in text
+    assert "24 images lie in images/ directly; they are expected in the folders of their" in text
+
+
 @pytest.mark.parametrize("folder", [False, True], ids=["archive", "folder"])
 def test_missing_lists_are_named(tmp_path: Path, folder: bool) -> None:
     members = data_set()
