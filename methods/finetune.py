@@ -25,16 +25,9 @@ class Finetune(NetworkMethod):
     images alone, with the protocol's augmentation. Nothing protects the old classes, so
     predictions move to the newest ones: catastrophic forgetting as a number.
 
-    Values are TOPIC's, read in its released scripts: rate 0.1, 70 epochs (steps, since a session
-    is one batch of 128) for CIFAR100, where the rate falls to a tenth at epoch 60; 100 epochs for
-    CUB200, 50 for mini-ImageNet; momentum 0.9, weight decay 5e-4, a linear classifier on unit
-    features, and batch normalisation by the session's own images. With `batch_norm = frozen` such
-    a rate drives all features to one point, and one class is predicted for everything. Deviation:
-    the last epoch counts, where TOPIC chose one on test data.
-
-    The rate decides how much is forgotten. The row of 17.18 % on CUB200 that later papers copy as
-    "Finetune" is one tuned down (untuned: 8.47 %). Here it is had by `tune`, which chooses rate
-    and classifier on the pseudo-incremental split, and `run --tuned`.
+    Values are TOPIC's, read in its released scripts; deviation: the last epoch counts, where TOPIC
+    chose one on test data. The rate decides how much is forgotten (docs/methods/joint.md): `tune`
+    chooses rate and classifier on the pseudo-incremental split.
 
     It stores the network and the rows.
     """

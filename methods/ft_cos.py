@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ._shared.prototypes import PrototypeMethod, PrototypeParams
-from ._shared.softmax import classifier_rows
+from fscil_bench.protocol import Session
 
-if TYPE_CHECKING:
-    from fscil_bench.protocol import Session
+from ._shared.prototypes import PrototypeMethod, PrototypeParams
+from ._shared.statistics import classifier_rows
 
 MOMENTUM = DAMPENING = 0.9
 """Of SGD, in CEC's code: a step follows the running mean of the gradients."""
@@ -51,14 +50,8 @@ class FtCos(PrototypeMethod):
 
     It stores the rows, 4·C·D bytes; the shots are dropped.
 
-    Deviations: none in the training. Tukey space and unit means are options that `ncm` has too.
-
-    **Provenance of the defaults.** Released code: 100 steps, lr 0.1, momentum and dampening, and
-    temperature 16, that of its base training and of representation `cosine`; with another
-    representation, set that one's. Other steps and rates hardly differ on the pseudo-incremental
-    split of Tiny-ImageNet (`fscil-bench tune --method ft_cos --protocol tiny_imagenet100 --seeds
-    0-9`: 9 settings; last session 27.1 to 27.2 %): with the defaults, all/base/new are
-    27.2 (42.7/5.5), those of `ncm` 27.1 (42.1/6.1).
+    Deviations: none in the training. Provenance of the defaults, and accuracies:
+    docs/methods/prototypes.md.
     """
 
     name = "ft_cos"
@@ -72,7 +65,7 @@ class FtCos(PrototypeMethod):
 
     def _new_rows(self, session: Session, rivals: torch.Tensor) -> torch.Tensor:
         means = self._means(session)
-        features = self._embed(session.features, session.labels)
+        features = self._embed(session)
         labels = classifier_rows(session, len(rivals), features.device)
         return fine_tuned(means, rivals, features, labels, self.params)
 

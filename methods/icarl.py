@@ -38,18 +38,10 @@ class Icarl(NetworkMethod):
     classes are chosen, and a query belongs to the class whose exemplars' mean, of unit features,
     is nearest. The classifier serves training only.
 
-    The paper is about sessions of many images; nothing in it is particular to few. Cross-entropy
-    on a softmax with Hinton's distillation (2015) stands where the paper has sigmoids, as in most
-    later code. What this suite chose, for cost and without tuning: 5 exemplars a class, as many
-    as a new class has images under the usual 5 shots, so that training is balanced (iCaRL's 2,000
-    in all would be 20 a class; F2M's comparison kept 2); 30 epochs (PyCIL's code has 170, F2M
-    90); the representation's own classifier. Weight 1 and temperature 2 of distillation are
-    PyCIL's and TOPIC's. Batch normalisation keeps its base statistics, and bears only a low rate:
-    0.001, which the usual base recipe ends with, falling to 0. At 0.01 the loss diverged on the
-    embedded data set, where `batch_norm = trained` bore it; at PyCIL's 0.1 neither did.
-
-    The rows called iCaRL in tables of few-shot class-incremental learning are another method; see
-    `icarl_softmax`.
+    **Deviations.** Cross-entropy on a softmax with Hinton's distillation (2015) stands where the
+    paper has sigmoids, as in most later code; 5 exemplars a class, few epochs and a low rate are
+    this suite's, chosen for cost: docs/methods/icarl.md. The rows called iCaRL in tables of
+    few-shot class-incremental learning are another method; see `icarl_softmax`.
 
     It stores network, rows, exemplars and their means. The old network is a copy made when a
     session begins, and is not kept.
@@ -250,12 +242,9 @@ class IcarlSoftmax(Icarl):
     the classifier, whose softmax predicts: no exemplar of a new class is kept, nothing is
     compared with a mean. All else is as in `icarl`, and any of its parameters can be set here.
 
-    Values are those of TOPIC's scripts: rate 0.01 / 0.1 / 0.1 and 100 / 70 / 100 epochs for
-    CUB200 / CIFAR100 / mini-ImageNet, the rate falling to a tenth at epoch 60 / 90 on the latter
-    two; CIFAR100's are the defaults. Deviations: its selection of the 400 is not released (with a
-    neural gas: one a node), so they are herded, 400 // C0 a base class; its distillation loss is
-    not released either, Hinton's stands in; the last epoch counts, where it chose one on test
-    data.
+    Values are those of TOPIC's scripts. Deviations: the 400 are herded, 400 // C0 a base class, and
+    Hinton's distillation stands in, as neither is released; the last epoch counts, where it chose
+    one on test data. See docs/methods/icarl.md.
 
     It stores network, rows and the base exemplars.
     """

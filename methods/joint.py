@@ -102,15 +102,9 @@ class JointNaive(JointMethod):
     predicted: TOPIC's rows (35.60 / 38.90 / 36.80 %) lie below those of nearest class means. It
     is no upper bound; see `joint_balanced`.
 
-    TOPIC trains for 100 / 70 / 50 epochs a session (CUB200 / CIFAR100 / mini-ImageNet) at rate
-    0.1, which falls to a tenth at epoch 60 / 45 on the latter two, with a linear classifier; for
-    CUB200 its script is not released, and that of Ft-CNN stands in. These are the published
-    values. They cost as much as the base training, every session. The defaults are this suite's,
-    chosen for cost and not tuned: 2 epochs at 0.01 and 0.005, a tenth of the usual base rate and
-    above what it ends with; and the classifier that the representation was trained with, since
-    2 epochs do not bring a linear row from zero to the others' length. Batch normalisation is
-    trained along, as in TOPIC's code: there are images enough. The last epoch counts, where TOPIC
-    chose one on test data.
+    The published values cost as much as the base training, every session; the defaults are this
+    suite's, chosen for cost and not tuned. The last epoch counts, where TOPIC chose one on test
+    data. See docs/methods/joint.md.
 
     It stores network, rows and every image.
     """
@@ -161,12 +155,7 @@ class JointBalanced(JointMethod):
     Every session starts again from the base-trained network, with new rows for all classes since,
     so that errors of earlier sessions do not add up.
 
-    The defaults are this suite's, chosen for cost and not tuned: 2 epochs a session (each as many
-    images as are stored) at rates 0.01 and 0.005; the representation's own classifier, whose
-    rows have no lengths that could grow with a class's images; batch normalisation trained along.
-    With sampling, a new class's few images come some hundred times an epoch, which is what lets
-    2 epochs do. To judge what many epochs reach, set epochs and rate to those of `joint_naive`'s
-    published rows.
+    The defaults are this suite's, chosen for cost and not tuned: docs/methods/joint.md.
 
     It stores the network twice (as of now, and as the base session left it), rows, and every
     image.

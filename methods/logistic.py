@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
 
 from fscil_bench.method import Method, MethodContext
+from fscil_bench.protocol import Queries, Session
 
-from ._shared.softmax import Fit, classifier_rows, fit_logistic
-from ._shared.statistics import Space, class_means, in_space
-
-if TYPE_CHECKING:
-    from fscil_bench.protocol import Queries, Session
+from ._shared.softmax import Fit, fit_logistic
+from ._shared.statistics import Space, class_means, classifier_rows, in_space
 
 
 class Logistic(Method):
@@ -114,5 +112,4 @@ class Logistic(Method):
         return fit
 
     def _embed(self, samples: Session | Queries) -> torch.Tensor:
-        p, labels = self.params, getattr(samples, "labels", None)
-        return in_space(samples.features, p.space, p.beta, self.context.device, labels)
+        return in_space(samples, self.params.space, self.params.beta, self.context.device)

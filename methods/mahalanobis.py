@@ -62,8 +62,7 @@ class Mahalanobis(Method):
     Goswami, Liu, Twardowski and van de Weijer, "FeCAM: Exploiting the Heterogeneity of Class
     Distributions in Exemplar-Free Continual Learning", NeurIPS 2023. What few-shot classes borrow
     is from Goswami, Twardowski and van de Weijer, "Calibrating Higher-Order Statistics for
-    Few-Shot Class-Incremental Learning with Pre-trained Vision Transformers", 2024. Both are
-    described here as their released code has them.
+    Few-Shot Class-Incremental Learning with Pre-trained Vision Transformers", 2024.
 
     A frozen network spreads the samples of a class more in some directions than in others, and
     those of a new class much like those of base classes. Distances to class means are therefore
@@ -76,40 +75,19 @@ class Mahalanobis(Method):
     With `shared`, Σ is the mean of the base classes' covariances, for all classes. With
     `per_class`, a base class has its own, and a new one λ·Σ_j s_j·Σ_j + (1 − λ)·S, where S is that
     of its shots (K − 1 degrees of freedom) and s_j = softmax_j(κ·cos(μ_c, μ_j)) says how much base
-    class j is like it. A class of one shot has no S: it borrows all (a base class of one sample
-    has the mean of the others'). Scores of earlier classes stay when classes are added. Episodes
-    are classified in the same way, with base covariances.
+    class j is like it. A class of one shot borrows all (a base class of one sample has the mean of
+    the others'). Scores of earlier classes stay when classes are added. Episodes are classified in
+    the same way, with base covariances.
 
     **Stored** (float32): means 4·C·D bytes, and `shared` one covariance, 4·D²; `per_class` those
     of base classes, 4·C0·D², and, for λ < 1, how far each new shot lies off its class's mean and
-    which class it is of, 4·(D+1), from which the new covariances follow. Matrices that whiten
-    are derived from these and only kept at work: as many bytes again as covariances in use.
+    which class it is of, 4·(D+1). Matrices that whiten are derived from these at work.
 
-    **Deviations from FeCAM's code.**
+    **Deviations** from FeCAM's code: one space for means, covariances and distances; shrunk once,
+    not twice; the one covariance is within base classes. These and the provenance of the defaults:
+    docs/methods/mahalanobis.md.
 
-    - Its covariances are of x^β, its distances between vectors of length 1, and its means are
-      taken before the power. Here all three are in one space.
-    - It shrinks every covariance twice, so that its γ adds 2γ + γ² times V1; here once.
-    - Its one covariance is of all samples of a task, classes' distances included, averaged over
-      tasks by their numbers of classes. Here it is within classes, and of base classes alone.
-    - It classifies the first task by Euclidean distance to the trained rows.
-    - Its few-shot experiments were not released; it would take a new class's covariance from the
-      shots alone, λ = 0 here.
-    - V2 is the mean over all entries off the diagonal, not over those that are not zero.
-
-    From the later code only the borrowed covariance is taken (its means are TEEN's). It adds
-    borrowed and own at full weight each, which λ = 0.5 is but for a factor; shrinks by 100·I,
-    whatever the features' scale; and takes correlations between the rows of Σ in place of those
-    that Σ says there are.
-
-    **Provenance of the defaults.** FeCAM's code: β 0.5, γ1 = γ2 = 1 (there with classes of many
-    samples). The later code: κ 16, λ 0.5. One shared covariance, Tukey space, and γ1 = 1 without
-    `correlation` were chosen on the pseudo-incremental split of Tiny-ImageNet
-    (`fscil-bench tune --method mahalanobis --protocol tiny_imagenet100 --seeds 0-9`: 24 settings;
-    last session, all/base/new: 28.0 (43.3/6.6)). Class means in Tukey space (`ncm`) reached 27.9
-    (42.6/7.4) there, and `per_class` at best 27.9 (42.6/7.2), with γ1 = 100 and `correlation`,
-    where little is left of the covariance. Less shrunk, the shots' own covariances harm: with
-    γ1 = 1 and `correlation`, λ = 0, 0.5 and 1 reach 26.0, 26.7 and 27.5.
+    Features that are NaN, infinite, or negative in Tukey space are refused (`DataError`).
     """
 
     name = "mahalanobis"
@@ -132,11 +110,7 @@ class Mahalanobis(Method):
         self._raised = self._without_covariance = 0
 
     def learn_base(self, base: Session) -> None:
-        """Store the base classes' means, and their covariances or the mean of these.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
-        """
+        """Store the base classes' means, and their covariances or the mean of these."""
         features, labels = self._embed(base), base.labels.to(self.context.device)
         self.means = class_means(features, labels, base.class_ids).float()
         shared, count = within_class_covariance(features, labels, base.class_ids)
@@ -149,11 +123,7 @@ class Mahalanobis(Method):
         self._factors = self._of_base()
 
     def learn_session(self, session: Session) -> None:
-        """Store the new classes' means and what their covariances are made of.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
-        """
+        """Store the new classes' means and what their covariances are made of."""
         first = len(self.means)
         means, deviations, owners = self._described(session, first)
         self.means = torch.cat([self.means, means])
@@ -167,19 +137,11 @@ class Mahalanobis(Method):
             )
 
     def scores(self, queries: Queries) -> torch.Tensor:
-        """Return minus the squared distance to every class mean, over D (n, classes seen).
-
-        Raises:
-            DataError: a query is NaN, infinite, or negative where the space forbids it.
-        """
+        """Return minus the squared distance to every class mean, over D (n, classes seen)."""
         return self._scores(queries, self.means, self._factors)
 
     def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
-        """Return minus the squared distance to the means of an episode's classes, over D (n, way).
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
-        """
+        """Return minus the squared distance to an episode's means, over D (n, way)."""
         means, deviations, owners = self._described(shots, 0)
         shared = self.params.covariance == "shared"
         factors = self._factors if shared else self._of_new(means, deviations, owners)
@@ -210,8 +172,7 @@ class Mahalanobis(Method):
         }
 
     def _embed(self, samples: Session | Queries) -> torch.Tensor:
-        p, labels = self.params, getattr(samples, "labels", None)
-        features = in_space(samples.features, p.space, p.beta, self.context.device, labels)
+        features = in_space(samples, self.params.space, self.params.beta, self.context.device)
         return F.normalize(features, dim=1)
 
     def _described(

@@ -35,10 +35,7 @@ class NCM(PrototypeMethod):
 
     It stores the means, 4·C·D bytes.
 
-    **Provenance of the defaults.** Raw features and raw means are CEC's; β 0.5 is Yang et al.'s.
-    On the pseudo-incremental split of Tiny-ImageNet (`fscil-bench tune --method ncm --protocol
-    tiny_imagenet100 --seeds 0-9`; last session, all/base/new) the defaults reach 27.1 (42.1/6.1),
-    unit means 26.9 (42.1/5.7), Tukey space 27.9 (42.6/7.4), both 27.8 (42.6/7.1).
+    Provenance of the defaults, and accuracies: docs/methods/prototypes.md.
     """
 
     name = "ncm"

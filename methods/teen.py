@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 
 from fscil_bench.method import MethodContext
+from fscil_bench.protocol import Session
 
 from ._shared.prototypes import PrototypeMethod, PrototypeParams, base_similarities
-
-if TYPE_CHECKING:
-    from fscil_bench.protocol import Session
 
 
 @dataclass(frozen=True)
@@ -48,17 +46,8 @@ class TEEN(PrototypeMethod):
 
     It stores the prototypes, 4·C·D bytes.
 
-    Deviations: none in the calibration, as read in the released code. Its base training (its own
-    temperatures, learning rates, 400 to 1000 epochs, AutoAugment on CIFAR100 and miniImageNet) is
-    no part of the method here: choose it as representation and recipe. Tukey space and unit means
-    are options that `ncm` has too.
-
-    **Provenance of the defaults.** κ 16 and, by protocol, α 0.5 (CUB200), 0.1 (CIFAR100), 0.5
-    (miniImageNet, by default of the code): released code, applied on these protocols by name.
-    Elsewhere α 0.1, chosen on the pseudo-incremental split of Tiny-ImageNet
-    (`fscil-bench tune --method teen --protocol tiny_imagenet100 --seeds 0-9`: 12 settings; last
-    session, all/base/new: 27.1 (41.9/6.4), with α 0.5 26.8 (41.1/6.6)). `ncm` reached 27.1
-    (42.1/6.1) there: what new classes gain by calibration, base classes lose.
+    Deviations: none in the calibration; its base training is no part of the method here. Provenance
+    of the defaults, and accuracies: docs/methods/prototypes.md.
     """
 
     name = "teen"
@@ -80,11 +69,7 @@ class TEEN(PrototypeMethod):
         self._base_classes = 0
 
     def learn_base(self, base: Session) -> None:
-        """Take the base classes' means as prototypes.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
-        """
+        """Take the base classes' means as prototypes."""
         super().learn_base(base)
         self._base_classes = base.way
 

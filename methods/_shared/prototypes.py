@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 
 from fscil_bench.method import Method, MethodContext
+from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 from .statistics import Space, in_space
-
-if TYPE_CHECKING:
-    from fscil_bench.protocol import Queries, Session
 
 Mean = Literal["raw", "unit"]
 """`raw` averages features as they are, `unit` features of length 1."""
@@ -40,7 +38,8 @@ class PrototypeMethod(Method):
     """What methods share that score a class by the cosine between a query and the class's row.
 
     Base rows are the base classes' means. A subclass that does more with a new class than take its
-    mean overrides `_new_rows`.
+    mean overrides `_new_rows`. Features that are NaN, infinite, or negative in Tukey space are
+    refused (`DataError`).
     """
 
     params: PrototypeParams
@@ -50,35 +49,19 @@ class PrototypeMethod(Method):
         self.prototypes = torch.empty(0, context.feature_dim)
 
     def learn_base(self, base: Session) -> None:
-        """Take the base classes' means as rows.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
-        """
+        """Take the base classes' means as rows."""
         self.prototypes = self._means(base)
 
     def learn_session(self, session: Session) -> None:
-        """Append the new classes' rows; those of earlier classes stay.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
-        """
+        """Append the new classes' rows; those of earlier classes stay."""
         self.prototypes = torch.cat([self.prototypes, self._new_rows(session, self.prototypes)])
 
     def scores(self, queries: Queries) -> torch.Tensor:
-        """Return the cosine similarity (n, classes seen) to every class's row.
-
-        Raises:
-            DataError: a query is NaN, infinite, or negative where the space forbids it.
-        """
+        """Return the cosine similarity (n, classes seen) to every class's row."""
         return self._cosines(queries, self.prototypes)
 
     def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
-        """Return the cosine similarity (n, way) to the rows of an episode's classes.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
-        """
+        """Return the cosine similarity (n, way) to the rows of an episode's classes."""
         return self._cosines(queries, self._new_rows(shots, self.prototypes[:0]))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -99,17 +82,17 @@ class PrototypeMethod(Method):
         return self._means(session)
 
     def _cosines(self, queries: Queries, rows: torch.Tensor) -> torch.Tensor:
-        return F.normalize(self._embed(queries.features), dim=1) @ F.normalize(rows).T
+        return F.normalize(self._embed(queries), dim=1) @ F.normalize(rows).T
 
     def _means(self, session: Session) -> torch.Tensor:
         """Return the means (way, D) of a session's classes, in `class_ids` order."""
-        features = self._embed(session.features, session.labels)
+        features = self._embed(session)
         if self.params.mean == "unit":
             features = F.normalize(features, dim=1)
         return torch.stack([features[session.labels == c].mean(dim=0) for c in session.class_ids])
 
-    def _embed(self, features: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
-        return in_space(features, self.params.space, self.params.beta, features.device, labels)
+    def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
+        return in_space(samples, self.params.space, self.params.beta)
 
 
 def base_similarities(

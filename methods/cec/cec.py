@@ -110,28 +110,15 @@ class Cec(EvolvedClassifier):
 
     Unlike with most methods on frozen features, **the scores of old classes change when classes
     are added**, though nothing is forgotten: each prototype attends to all the others. A query's
-    scores depend on no other query. What prototypes attend to among themselves is computed once
-    for all queries, so that these cost (n, C, D) and not (n, C, C, D).
+    scores depend on no other query.
 
     **Stored between sessions** (float32): prototypes 4·C·D, and the graph 16·D² + 12·D (4·D of it
     the bias, 8·D the normalisation).
 
-    **Few-shot episodes** are a graph over the means of the episode's classes alone.
-
-    **Deviations.** The encoder is frozen, and turned images are seen by their cached features.
-    The last epoch counts; the released code keeps the best by the accuracy on the *test images of
-    the last session's classes*. Base data so few that an epoch would show each sample more than
-    three times get fewer episodes; no published protocol does.
-
-    **Provenance of the defaults.** Released code: 100 epochs of 50 episodes, 15 ways, 1 shot,
-    15 queries (10 for CUB200), rate halved every 20 epochs, weight decay 5e-4, Nesterov momentum
-    0.9, temperature 16, no dropout, as the network is in evaluation mode. For a graph that learns
-    alone no rate is published (2e-4 in company of an encoder): it was chosen on the
-    pseudo-incremental split of Tiny-ImageNet (last session, all/base/new, ten seeds, where class
-    means reach 27.1 (42.1/6.1)). After 10 epochs, 2e-4 25.6 (38.3/7.8), 2e-3 25.8 (38.7/7.6), 2e-2
-    26.1 (39.4/7.4), 0.2 25.3 (38.4/7.0); 2e-2 after all 100 epochs 26.3 (40.5/6.5). The graph moves
-    a little from base to new classes and did not beat class means over all; without LayerNorm it
-    came closer, 26.7 (40.7/7.0) after 30 epochs at 2e-3.
+    **Deviations.** The encoder is frozen, and turned images are seen by their cached features; the
+    last epoch counts; few base data make fewer episodes. Few-shot episodes are a graph over the
+    means of the episode's classes alone. Details and the provenance of the defaults:
+    docs/methods/cec.md.
     """
 
     name = "cec"
@@ -197,25 +184,15 @@ class CecTrained(EvolvedClassifier):
     As `cec`, but the backbone is trained along with the graph on the pseudo-incremental episodes:
     their images pass through it, the copies that play new classes turned by a quarter, half or
     three quarters. Batch normalisation keeps its statistics all the while. What comes out is
-    frozen; the prototypes of all classes, base classes included, are means of the new features.
-    Compare with `cec` for what the graph gains alone, and with class means (`ncm`) for both.
+    frozen; the prototypes of all classes, base classes included, are means of the new features. As
+    in `cec`, **the scores of old classes change when classes are added**.
 
-    As in `cec`, **the scores of old classes change when classes are added**, though nothing is
-    forgotten: the graph attends to all prototypes.
+    **Stored between sessions** (float32): as `cec`, and the network, which is no longer the shared
+    one.
 
-    **Stored between sessions** (float32): prototypes 4·C·D, the graph 16·D² + 12·D (4·D of it
-    the bias, 8·D the normalisation), and the network, which is no longer the shared one.
-
-    **Deviations.** The last epoch counts; the released code keeps the best by the accuracy on the
-    *test images of the last session's classes*. Episodes show images under the test transform: the
-    released code means to augment them, but swaps the transform when it first takes class means,
-    after the first of 100 epochs, and never back. Base data so few that an epoch would show each
-    image more than three times get fewer episodes; no published protocol does.
-
-    **Provenance of the defaults.** All of the released code: 100 epochs of 50 episodes, 15 ways,
-    1 shot, 15 queries (10 for CUB200), rate 2e-4 for the graph, and for the encoder 2e-3 (CIFAR100,
-    the default here) or 2e-4 (CUB200, miniImageNet), all halved every 20 epochs; weight decay 5e-4,
-    Nesterov momentum 0.9, temperature 16, no dropout, as the network is in evaluation mode.
+    **Deviations.** The last epoch counts; episodes show images under the test transform, as the
+    released code does from its second epoch on. Details and the provenance of the defaults, all of
+    the released code: docs/methods/cec.md.
     """
 
     name = "cec_trained"

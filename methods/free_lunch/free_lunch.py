@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext
+from fscil_bench.protocol import Queries, Session
 
-from .._shared.softmax import Fit, classifier_rows, fit_cosine, fit_logistic
-from .._shared.statistics import Space, class_means, covariance, in_space
+from .._shared.softmax import Fit, fit_cosine, fit_logistic
+from .._shared.statistics import Space, class_means, classifier_rows, covariance, in_space
 from .covariances import BudgetMode, StoredCovariances, restore, store
 from .mixtures import Addition, AlphaMode, Mixtures, calibrated
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from fscil_bench.protocol import Queries, Session
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -76,42 +73,22 @@ class FreeLunch(Method):
     N(μ', Σ') with μ' = (Σ_j μ_j + x̃)/(k+1) and Σ' = mean of Σ_j plus α; many samples are drawn
     from it, and logistic regression is trained on samples and shots together.
 
-    **In class-incremental sessions**, where the paper does not define it, the classifier is
-    trained anew in each session, on `samples_per_class` samples of every class seen: of base
-    classes from N(μ_c, Σ_c), of new classes, evenly, from the N(μ', Σ') of each of their shots,
-    and on the session's own shots. That holds for the base session too, so that no drop between
-    sessions comes from a change of training data. Logistic regression starts from the session
-    before, which only saves time: its objective is convex. `episode_scores` is the original, on
-    an episode's classes alone.
+    In class-incremental sessions, where the paper does not define it, the classifier is trained
+    anew in each session, on `samples_per_class` samples of every class seen: of base classes from
+    N(μ_c, Σ_c), of new classes, evenly, from the N(μ', Σ') of each of their shots, and on the
+    session's own shots. `episode_scores` is the original, on an episode's classes alone.
 
-    **Stored between sessions** (float32): base means 4·C0·D bytes and covariances 4·C0·D² (as
-    whole matrices, as LDC's one covariance is; half would do, since they are symmetric), for each
-    shot of a new class its μ', the indices of its neighbours and of its class, 4·(D+k+1) bytes, in
-    place of a Σ' that follows from them, and the classifier, 4·C·(D+1). With a byte budget for the
-    covariances, `full` keeps those of base classes whose means lie far apart (farthest-point
-    selection from the most central one on), and the others have that of the nearest class that
-    keeps one; `low_rank` keeps leading eigenvectors and what they leave of each variance.
+    **Stored between sessions** (float32): base means 4·C0·D bytes and covariances 4·C0·D² (less
+    with a byte budget), for each shot of a new class its μ', the indices of its neighbours and of
+    its class, 4·(D+k+1) bytes, in place of a Σ' that follows from them, and the classifier,
+    4·C·(D+1).
 
-    **Deviations from the released code**, which treats episodes only:
+    **Deviations** from the released code, which treats episodes only: one space for base
+    statistics and shots; α is added to the variances (alpha_mode=ones adds it to every entry, as
+    released); negative eigenvalues become zero, where it yields NaN. These and the provenance of
+    the defaults: docs/methods/free_lunch.md.
 
-    - It takes base statistics of raw features and shots in Tukey space, two different spaces.
-      Here both are in one, `space`.
-    - It adds the scalar α to every entry of a covariance (alpha_mode=ones): α·11ᵀ has rank one,
-      adds α·D variance along one direction, and does not make Σ' invertible. `eye`, the default,
-      adds α to the variances.
-    - Where base covariances are not positive semi-definite (from fewer images than dimensions) it
-      yields NaN. Here negative eigenvalues are set to zero, which `notes` counts.
-    - k = 0 and k = C0, where it fails, are allowed.
-    - Σ' is never factorised: a sum of draws of the neighbours' distributions has that covariance.
-
-    **Provenance of the defaults.** Paper or released code: β 0.5, k 2, 750 samples a class in an
-    episode. None is published for sessions: 200 samples a class is this suite's, for speed (800
-    changed nothing), and temperature 16 of the cosine head is the base training's. α 0.05 and
-    penalty 10 were chosen on the pseudo-incremental split of Tiny-ImageNet
-    (`fscil-bench tune --method free_lunch --protocol tiny_imagenet100 --seeds 0-9`: 18 settings;
-    last session, all/base/new: 27.2 (41.9/6.8); with the released α 0.21 and penalty 1 of
-    scikit-learn 26.5 (40.3/7.2)). Class means in Tukey space reached 27.9 (42.6/7.4) there. α and
-    the penalty trade new classes for base classes: tune them for another protocol.
+    Features that are NaN, infinite, or negative in Tukey space are refused (`DataError`).
     """
 
     name = "free_lunch"
@@ -136,7 +113,6 @@ class FreeLunch(Method):
         """Store the base classes' means and covariances; train the classifier on samples of them.
 
         Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
             UsageError: k exceeds the number of base classes, or the byte budget is too small.
         """
         if self.params.k > base.way:
@@ -144,7 +120,7 @@ class FreeLunch(Method):
                 f"free_lunch: k = {self.params.k} neighbours, but there are {base.way} base "
                 f"classes; set k to at most {base.way}"
             )
-        features = self._transformed(base)
+        features = self._embed(base)
         labels = base.labels.to(features.device)
         self.base_means = class_means(features, labels, base.class_ids).float()
         matrices = [self._covariance(features[labels == c]) for c in base.class_ids]
@@ -155,43 +131,31 @@ class FreeLunch(Method):
         self._train(0, features[:0], labels[:0])
 
     def learn_session(self, session: Session) -> None:
-        """Calibrate the new classes' distributions; train the classifier on all classes seen.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
-        """
-        shots = self._transformed(session)
+        """Calibrate the new classes' distributions; train the classifier on all classes seen."""
+        shots = self._embed(session)
         rows = classifier_rows(session, len(self.weights), self.context.device)
         new = calibrated(shots, rows, self.base_means, self.params.k)
         self.mixtures = self.mixtures.with_classes(new)
         self._train(session.index, shots, rows)
 
     def scores(self, queries: Queries) -> torch.Tensor:
-        """Return the classifier's logits (n, classes seen).
-
-        Raises:
-            DataError: a query is NaN, infinite, or negative where the space forbids it.
-        """
-        features = self._transformed(queries)
-        return self._logits(features, self.weights, self.intercept)
+        """Return the classifier's logits (n, classes seen)."""
+        return self._logits(self._embed(queries), self.weights, self.intercept)
 
     def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
         """Return logits (n, way) of queries for an episode's classes, in `shots.class_ids` order.
 
         The original method: each shot is calibrated by base statistics, and logistic regression
         is trained on the shots and on `episode_samples` samples of each of the episode's classes.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
         """
-        features = self._transformed(shots)
+        features = self._embed(shots)
         rows = classifier_rows(shots, 0, self.context.device)
         mixtures = calibrated(features, rows, self.base_means, self.params.k)
         generator = self._generator("episode", shots.index)
         drawn, owners = self._sampled(mixtures, self.params.episode_samples, generator)
         samples, labels = torch.cat([drawn, features]), torch.cat([owners, rows])
         fit = self._fit(samples, labels, shots.way, None)
-        return self._logits(self._transformed(queries), fit.weights.float(), fit.intercept.float())
+        return self._logits(self._embed(queries), fit.weights.float(), fit.intercept.float())
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return base means and covariances, the new classes' mixtures, and the classifier."""
@@ -223,8 +187,6 @@ class FreeLunch(Method):
         `generated_step0` is in the method's feature space; `feature_power` is the power that
         takes real features there.
         """
-        import numpy as np
-
         p = self.params
         generator = self._generator("artifacts", len(self.weights))
         drawn, labels = self._drawn_of_all(ARTIFACT_SAMPLES, generator)
@@ -259,9 +221,8 @@ class FreeLunch(Method):
         assert self.covariances is not None, "learn_base comes first"
         return self.covariances
 
-    def _transformed(self, samples: Session | Queries) -> torch.Tensor:
-        p, labels = self.params, getattr(samples, "labels", None)
-        return in_space(samples.features, p.space, p.tukey_beta, self.context.device, labels)
+    def _embed(self, samples: Session | Queries) -> torch.Tensor:
+        return in_space(samples, self.params.space, self.params.tukey_beta, self.context.device)
 
     def _covariance(self, rows: torch.Tensor) -> torch.Tensor:
         if len(rows) > 1:

@@ -22,11 +22,6 @@ TINY = 1e-12
 """Least length by which a row is divided."""
 
 
-def cosine_logits(features: torch.Tensor, rows: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Return temperature × cosine (n, C) of features (n, D) and classifier rows (C, D)."""
-    return temperature * F.normalize(features, dim=1) @ F.normalize(rows, dim=1).T
-
-
 def train_classifier(
     means: torch.Tensor,
     first_new: int,

@@ -4,21 +4,82 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from fscil_bench.errors import UsageError
 
-from .._shared.statistics import (
-    Repairs,
-    covariance,
-    symmetric_root,
-    update_covariance,
-    within_class_covariance,
-)
+from .._shared.statistics import EIGENVALUE_FLOOR, covariance, within_class_covariance
 from .sampler import ClassFactors
 from .unit import CalibrationUnit
+
+TINY = 1e-12
+"""Smallest variance there is, for covariances that are zero throughout."""
+
+
+@dataclass(frozen=True)
+class SquareRoot:
+    """The symmetric square root of a covariance, and what had to be repaired for it.
+
+    Attributes:
+        matrix: S (D, D), float64.
+        raised: how many eigenvalues were raised to the floor.
+        largest_raise: the largest raise, as a fraction of the mean eigenvalue.
+    """
+
+    matrix: torch.Tensor
+    raised: int
+    largest_raise: float
+
+
+def symmetric_root(matrix: torch.Tensor) -> SquareRoot:
+    """Return S with S = Sᵀ and S·S = Σ for a symmetric matrix (D, D), in float64.
+
+    Eigenvalues below `EIGENVALUE_FLOOR` of their mean, negative ones included, are raised to it:
+    a covariance from fewer samples than dimensions, rounded to float32, is not quite positive
+    semi-definite.
+    """
+    double = matrix.double()
+    values, vectors = torch.linalg.eigh((double + double.T) / 2)
+    mean = max(float(values.mean()), TINY / EIGENVALUE_FLOOR)
+    floor = EIGENVALUE_FLOOR * mean
+    raised = int((values < floor).sum())
+    largest_raise = max(0.0, floor - float(values.min())) / mean
+    root = (vectors * values.clamp(min=floor).sqrt()) @ vectors.T
+    return SquareRoot(root, raised, largest_raise)
+
+
+@dataclass
+class Repairs:
+    """What had to be repaired in a run, for its notes.
+
+    Attributes:
+        eigenvalues_raised: eigenvalues raised in one covariance, at most.
+        largest_raise: the largest of these raises, as a fraction of the mean eigenvalue.
+        classes_without_covariance: classes of one sample, which have none of their own.
+    """
+
+    eigenvalues_raised: int = 0
+    largest_raise: float = 0.0
+    classes_without_covariance: int = 0
+
+    def rooted(self, root: SquareRoot) -> torch.Tensor:
+        """Record what a square root needed; return the root (D, D), float32."""
+        self.eigenvalues_raised = max(self.eigenvalues_raised, root.raised)
+        self.largest_raise = max(self.largest_raise, root.largest_raise)
+        return root.matrix.float()
+
+    def notes(self) -> dict[str, int | float | str]:
+        """Return the counts, and the size of a repair where there was one."""
+        notes: dict[str, int | float | str] = {
+            "eigenvalues_raised": self.eigenvalues_raised,
+            "classes_without_covariance": self.classes_without_covariance,
+        }
+        if self.eigenvalues_raised:
+            notes["largest_raise"] = float(f"{self.largest_raise:.2g}")
+        return notes
 
 
 class Covariances(ABC):
@@ -186,3 +247,17 @@ class BorrowedCovariances(Covariances):
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore the base classes' covariances."""
         self.matrices, self._roots = state["base_covariances"], None
+
+
+def update_covariance(
+    old: torch.Tensor, old_classes: int, new: torch.Tensor, new_classes: int
+) -> torch.Tensor:
+    """Return Σ⁽ᵗ⁾ (D, D), the stored covariance brought up to date with a session's.
+
+    Σ⁽ᵗ⁾ = Σ⁽ᵗ⁻¹⁾·N⁽ᵗ⁻¹⁾/N⁽ᵗ⁾ + Cov(X⁽ᵗ⁾)·(N⁽ᵗ⁾ − N⁽ᵗ⁻¹⁾)/N⁽ᵗ⁾ (the paper's covariance recursion),
+    where N⁽ᵗ⁻¹⁾ = `old_classes` have gone into Σ⁽ᵗ⁻¹⁾ and `new_classes` into Cov(X⁽ᵗ⁾).
+    """
+    if new_classes == 0:
+        return old
+    total = old_classes + new_classes
+    return old * (old_classes / total) + new * (new_classes / total)

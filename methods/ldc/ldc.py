@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext
+from fscil_bench.protocol import LabelledSamples, Queries, Session
 
+from .._shared.cosine import cosine_logits
+from .._shared.state import part_of, prefixed
 from .._shared.statistics import (
-    Repairs,
     class_counts,
     class_means,
+    classifier_rows,
     in_space,
     within_class_covariance,
 )
-from .classifier import cosine_logits, train_classifier
-from .covariance import BorrowedCovariances, Covariances, SharedCovariance
+from .classifier import train_classifier
+from .covariance import BorrowedCovariances, Covariances, Repairs, SharedCovariance
 from .matching import Convergence
 from .params import UNIT_PARAMS, LdcParams
 from .prior import MeanPrior, fit_prior, posterior_means
@@ -27,13 +31,11 @@ from .sampler import ClassFactors, GaussianSampler, released_factors
 from .training import BaseClasses, train_unit
 from .unit import CalibrationUnit
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from fscil_bench.protocol import LabelledSamples, Queries, Session
-
 ARTIFACT_SAMPLES = 100
 """Generated features of a class that `artifacts` returns for each recurrent step."""
+
+UNIT = "unit."
+"""How the unit's tensors are prefixed in the state."""
 
 STOPPED = "emd_plans_not_optimal"
 """Name of the count of transport plans that the unit's training used short of the optimum."""
@@ -54,73 +56,18 @@ class Ldc(Method):
     every session the cosine classifier is trained on such samples of all classes seen, so that
     old classes are not forgotten and new ones have more than K samples.
 
-    **A reconstruction.** The released code is a fragment that cannot be run and that contradicts
-    the paper: no gradient reaches M, and the noise of a class has rank one (sampler=released shows
-    the effect of the noise). What the paper leaves open is settled here; no number of this class
-    reproduces a published one.
-
-    **Theory and its limits.** The paper reads the recurrence as variational inference. With
-    latents z = (θ_r, X̃) and a factorised q(z), log p(X) = ELBO(q) + KL(q(z)‖p(z|X)), and the left
-    side does not depend on q; so raising ELBO = E_q[log p(X, z)] − E_q[log q(z)] lowers the KL.
-    With the other factors fixed the best factor is q_j(z_j) ∝ exp E_{q(z∖j)}[log p(X, z)], and
-    updating the factors in turn climbs to a local optimum. This covers alternating updates on the
-    data that are being matched. A unit with fixed, shared θ_r, applied to classes that it has not
-    seen, is amortised inference, for which nothing is guaranteed; nor need accuracy follow the
-    KL. What can be checked is that KL(generated‖real) does not rise over the recurrent steps.
-
-    **The paper's ablation.** Baseline: sampler=none, class means compared by cosine, whatever the
-    weights (rows trained on the shots alone are sampled_weight=0). Gaussian sampler:
-    recurrent_steps=0. Recurrent calibration: recurrent_steps=1 … 5.
-
     **Stored between sessions** (float32): classifier C·D, Σ D², the unit's parameters (some
     hundred bytes), and with means=prototype the class means, another C·D. sampler=none stores the
     classifier alone; covariance=empirical C0·D² instead of D²; new_means=posterior D + D² more;
     recurrent_inputs=shots C more.
 
-    **Deviations from the paper**, and what was undefined there:
+    **Deviations.** The released code is a fragment; what the paper leaves open is settled here
+    (docs/methods/ldc.md, with theory, ablation and provenance of the defaults). The unit is
+    trained after the backbone; M returns a factor of Σ_i; L_m compares one-dimensional Gaussians;
+    half of the unit's steps simulate few-shot means; sampler means are class means, not rows;
+    everything may happen in Tukey space.
 
-    - The unit is trained after the backbone, on its features, not jointly. The matching term
-      reaches only θ_m and θ_r, so the optimum for the backbone is the same.
-    - M returns a factor A_i with Σ_i = A_iᵀA_i, x̃ = w_i + zA_i, which keeps Σ_i positive
-      semi-definite and sampling differentiable; its second channel is the symmetric square root
-      of Σ, and its output, under exp, multiplies that channel. It starts as the identity, f
-      (residual) as zero: LDC starts as a Gaussian sampler with the shared covariance.
-    - L_m is summed over all steps 0 … R, between one-dimensional Gaussians on the axes and on
-      random directions: KL between full sample covariances is mostly noise at D = 512.
-    - In half of the unit's steps w_i is a mean of K real samples, so that the few-shot error
-      which the unit is to undo occurs in its training.
-    - Sampler means are the class means. The paper uses the classifier row as its class's mean,
-      at no extra memory (means=snapshot); but training moves rows away from the means, sessions
-      add up, and with a learning rate that trains the classifier at all the old classes are
-      lost. Rows keep the length of their class mean, which a cosine classifier does not see.
-    - A session's covariance is the mean of its classes' own (K−1 degrees of freedom). Classes of
-      one shot contribute nothing: they count as having had Σ. `notes` counts them, and the
-      eigenvalues of Σ that had to be raised to 1e-6 of their mean, with the largest raise.
-    - Everything may happen in Tukey space. Compare with class means in the same space
-      (sampler=none), or LDC takes credit for the transform.
-
-    **Not in the paper** (off by default). new_means=posterior replaces the shots' mean by the
-    posterior mean under N(m0, B) over class means, learnt from the base classes' (Ledoit–Wolf, less
-    sampling noise), and N(μ_i, Σ_i/K) over the mean of K shots. recurrent_inputs=shots tells f the
-    class's mean and its standard error, so that it can move few-shot classes and leave base
-    classes where they are. virtual_classes mixes base classes in the unit's training.
-
-    **Few-shot episodes** start from the base session's state: Σ⁽⁰⁾, the trained unit, and rows and
-    samples of the episode's classes alone.
-
-    **Provenance of the defaults.** Paper: 100 epochs, lr 0.01 (of unit-length rows here), batch
-    128 (its base training's), both losses, KL. Released code: temperature 16. Free-Lunch: β 0.5,
-    nearest 2. For speed: 16 samples a class and epoch, 8 classes and 64 samples a unit step.
-    `simulated_shots` is the usual shot count; a protocol with another should set it. 1×1 kernels,
-    hidden 16, 600 unit steps, biased_steps 0.5, update within and statistics train come from
-    measurements on Tiny-ImageNet while LDC was designed, which looked at its test images. The
-    others were chosen on the pseudo-incremental split of Tiny-ImageNet, which does not
-    (`fscil-bench tune --method ldc --protocol tiny_imagenet100 --seeds 0-9`; last session,
-    all/base/new, where class means in Tukey space reach 27.9 (42.6/7.4)): Tukey space 27.9
-    (42.5/7.4), raw 27.3; few_shot_weight 0.05 against 0, 0.02 and 0.2, all within 0.3, and 1, as
-    printed, 26.1 (37.8/9.6); prototype means against snapshots, 20.0 (26.5/11.0); new_means,
-    virtual_classes and R = 0, 1, 3 within 0.1; recurrent_inputs=shots 27.8 (41.9/8.2), which
-    trades base classes for new ones at no loss.
+    Features that are NaN, infinite, or negative in Tukey space are refused (`DataError`).
     """
 
     name = "ldc"
@@ -150,7 +97,6 @@ class Ldc(Method):
         """Train the calibration unit on base classes; return its parameters, on the CPU.
 
         Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
             UsageError: the parameters do not fit one another, or ask for held-out samples that
                 there are none of.
         """
@@ -186,7 +132,6 @@ class Ldc(Method):
         """Set the classifier to the base classes' means and Σ⁽⁰⁾ to their mean covariance.
 
         Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
             UsageError: held-out statistics are asked for and there are none.
         """
         features, labels = self._labelled(base)
@@ -206,11 +151,7 @@ class Ldc(Method):
             )
 
     def learn_session(self, session: Session) -> None:
-        """Add the new classes' means, update Σ, and train the classifier on calibrated samples.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
-        """
+        """Add the new classes' means, update Σ, and train the classifier on calibrated samples."""
         features, labels = self._labelled(session)
         seen = len(self.classifier)
         if self.params.keeps_covariances:
@@ -225,37 +166,30 @@ class Ldc(Method):
         self.classifier = rows
         if self.params.sampler != "none":
             sampler = self._sampler(centres, self.counts, 0, centres)
-            targets = seen + _places(labels, session)
+            targets = classifier_rows(session, seen, self.context.device)
             generator = self._generator("session", session.index)
             self.classifier, self._losses = train_classifier(
                 rows, seen, sampler, features, targets, self.params, generator
             )
 
     def scores(self, queries: Queries) -> torch.Tensor:
-        """Return cosines (n, classes seen) of queries and classifier rows, times the temperature.
-
-        Raises:
-            DataError: a query is NaN, infinite, or negative where the space forbids it.
-        """
-        features = self._transformed(queries.features)
-        return cosine_logits(features, self.classifier, self.params.temperature)
+        """Return cosines (n, classes seen) of queries and rows, times the temperature."""
+        return self._logits(queries, self.classifier)
 
     def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
         """Return cosines (n, way) of queries and rows trained for an episode's classes alone.
 
         As in a session, with Σ⁽⁰⁾ as it is and calibrated samples of the episode's classes only.
-
-        Raises:
-            DataError: a feature is NaN, infinite, or negative where the space forbids it.
         """
         features, labels = self._labelled(shots)
         rows = means = self._new_means(features, labels, shots)
         if self.params.sampler != "none":
             counts = class_counts(labels, shots.class_ids)
             sampler = self._sampler(means, counts, len(self.classifier), self._known)
-            generator, targets = self._generator("episode", shots.index), _places(labels, shots)
+            generator = self._generator("episode", shots.index)
+            targets = classifier_rows(shots, 0, self.context.device)
             rows, _ = train_classifier(means, 0, sampler, features, targets, self.params, generator)
-        return cosine_logits(self._transformed(queries.features), rows, self.params.temperature)
+        return self._logits(queries, rows)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the classifier (C, D) and what the parameters need besides.
@@ -263,8 +197,7 @@ class Ldc(Method):
         With samples: covariances, the unit, and prototypes (C, D) and counts (C,) if they are
         kept; with posterior means: covariances, `prior_mean` (D,), `prior_covariance` (D, D).
         """
-        state = {"classifier": self.classifier}
-        state |= {f"unit.{name}": value for name, value in self.unit.state_dict().items()}
+        state = {"classifier": self.classifier, **prefixed(UNIT, self.unit)}
         if self.params.keeps_covariances:
             state |= self.covariances.state_dict()
         if self.params.keeps_prototypes:
@@ -285,10 +218,7 @@ class Ldc(Method):
             self.covariances.load_state_dict(tensors)
         if self.params.new_means == "posterior":
             self.prior = MeanPrior(tensors["prior_mean"], tensors["prior_covariance"])
-        prefix = "unit."
-        self.unit.load_state_dict(
-            {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
-        )
+        self.unit.load_state_dict(part_of(tensors, UNIT))
 
     def artifacts(self) -> dict[str, np.ndarray]:
         """Return generated features of all classes seen, per recurrent step, and the loss curve.
@@ -299,8 +229,6 @@ class Ldc(Method):
         session has `unit_loss` (unit_steps,), the matching loss of each step of the unit's
         training, summed over the recurrent steps 0 … R.
         """
-        import numpy as np
-
         power = self.params.tukey_beta if self.params.space == "tukey" else 1.0
         arrays = {"feature_power": np.array(power)}
         if self._losses:
@@ -373,16 +301,15 @@ class Ldc(Method):
         initial = self.context.base_random.torch("unit", "initialisation")
         return CalibrationUnit(self.params.unit_shape(), initial).to(self.context.device)
 
-    def _labelled(self, session: Session) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a session's features (n, D) in the method's space, and their labels (n,)."""
-        features = self._transformed(session.features, session.labels)
-        return features, session.labels.to(features.device)
+    def _labelled(self, samples: LabelledSamples) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return samples' features (n, D) in the method's space, and their labels (n,)."""
+        return self._embed(samples), samples.labels.to(self.context.device)
 
-    def _transformed(
-        self, features: torch.Tensor, labels: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        p = self.params
-        return in_space(features, p.space, p.tukey_beta, self.context.device, labels)
+    def _logits(self, queries: Queries, rows: torch.Tensor) -> torch.Tensor:
+        return cosine_logits(self._embed(queries), rows, self.params.temperature)
+
+    def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
+        return in_space(samples, self.params.space, self.params.tukey_beta, self.context.device)
 
     def _statistics_source(self, base: Session) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the features (n, D) and labels (n,) that Σ⁽⁰⁾ and the unit are learnt from."""
@@ -394,8 +321,7 @@ class Ldc(Method):
                 "ldc: statistics=heldout needs base training images that the backbone was not "
                 "trained on; use a recipe with holdout > 0, or statistics=train"
             )
-        labels = source.labels.to(self.context.device)
-        return self._transformed(source.features, source.labels), labels
+        return self._labelled(source)
 
     def _generator_base(self) -> torch.Generator:
         seed = self.context.base_random.seed("unit", "training")
@@ -404,9 +330,3 @@ class Ldc(Method):
     def _generator(self, *purpose: str | int) -> torch.Generator:
         seed = self.context.random.seed(*purpose)
         return torch.Generator(self.context.device).manual_seed(seed)
-
-
-def _places(labels: torch.Tensor, session: Session) -> torch.Tensor:
-    """Return the position (n,) of each label among the session's classes."""
-    ids = torch.tensor(session.class_ids, device=labels.device)
-    return (labels[:, None] == ids).int().argmax(dim=1)

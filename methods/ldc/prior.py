@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .._shared.statistics import TINY
+from .covariance import TINY
 
 
 @dataclass(frozen=True)
@@ -35,33 +35,26 @@ def fit_prior(means: torch.Tensor, within: torch.Tensor, sizes: torch.Tensor) ->
         within: the mean within-class covariance Σ (D, D).
         sizes: how many samples n_i (C0,) each mean was taken of.
     """
-    shrunk, shrinkage = ledoit_wolf(means)
+    shrunk, shrinkage = shrunk_covariance(means)
     difference = shrunk - within.double() * float(sizes.double().reciprocal().mean())
     values, vectors = torch.linalg.eigh(difference)
     covariance = (vectors * values.clamp(min=0)) @ vectors.T
     return MeanPrior(means.double().mean(dim=0), covariance, shrinkage)
 
 
-def ledoit_wolf(rows: torch.Tensor) -> tuple[torch.Tensor, float]:
+def shrunk_covariance(rows: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Return a shrunk covariance (D, D) of few rows (n, D), float64, and the intensity used.
 
-    (1−δ)S + δ·(tr S/D)·I with the intensity δ of Ledoit and Wolf, "A well-conditioned estimator
-    for large-dimensional covariance matrices" (2004), lemma 3.2 and below; S has n−1 degrees of
-    freedom. One row has no covariance: zero.
+    Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices"
+    (2004), by scikit-learn, with n−1 degrees of freedom. One row has no covariance: zero.
     """
+    from sklearn.covariance import ledoit_wolf
+
     n, dim = rows.shape
-    eye = torch.eye(dim, dtype=torch.float64, device=rows.device)
     if n < 2:
-        return 0 * eye, 0.0
-    centred = rows.double() - rows.double().mean(dim=0)
-    biased = centred.T @ centred / n
-    level = float(biased.trace()) / dim
-    distance = float((biased - level * eye).square().sum())
-    scatter = float(centred.square().sum(dim=1).square().sum()) / n
-    noise = (scatter - float(biased.square().sum())) / n
-    intensity = min(1.0, noise / distance) if distance > TINY * level**2 else 1.0
-    shrunk = (1 - intensity) * biased + intensity * level * eye
-    return shrunk * (n / (n - 1)), intensity
+        return rows.new_zeros(dim, dim, dtype=torch.float64), 0.0
+    biased, intensity = ledoit_wolf(rows.double().cpu().numpy())
+    return torch.from_numpy(biased).to(rows.device) * (n / (n - 1)), float(intensity)
 
 
 def posterior_means(

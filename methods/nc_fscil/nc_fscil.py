@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -12,13 +12,15 @@ from torch.nn import functional as F
 
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext, Needs
+from fscil_bench.protocol import Queries, Session
 
-from .._shared.statistics import class_means, require_finite
+from .._shared.state import part_of, prefixed
+from .._shared.statistics import class_means, in_space
 from .etf import simplex_etf
 from .neck import Neck, NeckTraining, train_neck
 
-if TYPE_CHECKING:
-    from fscil_bench.protocol import Queries, Session
+NECK = "neck."
+"""How the neck's tensors are prefixed in the state."""
 
 WARM_UP_BASE, WARM_UP_SESSION = 100, 5
 """Steps of rising rate, in the base stage and in a session: NC-FSCIL's code."""
@@ -40,29 +42,16 @@ class NcFscil(Method):
     has the highest ⟨h, e_c⟩.
 
     **It must know the final class count** C, as the rows depend on it; tables flag that. d must be
-    at least C (C − 1 would do for an ETF, but not for its usual construction).
+    at least C.
 
     **Stored between sessions** (float32): class means 4·C_seen·D, the ETF 4·C·d, the neck
     4·(6·D² + 3·D·d + 12·D), and how many base classes there were (4 bytes).
 
-    **Deviations.** Neck only: backbone and neck are trained together in the paper, on augmented
-    images (mixup and CutMix for CIFAR100), with a ResNet-12 where the protocol here has another
-    network; so the backbone here has not been taught to leave room for new classes, and published
-    accuracies are out of reach. The last step counts; the released code keeps the base epoch that
-    is best on test images. In base batches, too, a last short one is left out. The rate falls to
-    1 % along half a cosine, without the cool-down of the last steps.
+    **Deviations.** Neck only: the backbone is frozen, and not taught to leave room for new
+    classes, so that published accuracies are out of reach; the last step counts. These and the
+    provenance of the defaults: docs/methods/nc_fscil.md.
 
-    **Provenance of the defaults.** Released code: d = 512, base batch 512, session batch 64, weight
-    decay 5e-4, momentum 0.9, rates that rise for 100 and 5 steps; 100 session steps at 0.025 are
-    those of miniImageNet's first session. Published per protocol: the sessions' steps and rate; t
-    copies of earlier new classes' means in session t (CUB200, miniImageNet); outputs mixed half and
-    half in 3 of 4 steps, and targets scaled so that classes weigh the same in a batch (CIFAR100).
-    The base stage was chosen on the pseudo-incremental split of Tiny-ImageNet by accuracy on base
-    classes alone, before any session: 20 epochs at 0.05 44.7, at 0.25 44.0; 5 at 0.25 43.9; 50 at
-    0.25 42.9. Sessions were not chosen by last-session accuracy, which there prefers to learn no
-    new class at all (all/base/new, seeds 0 and 1; class means, ten seeds: 27.1 (42.1/6.1)): no step
-    26.1 (44.7/0.0), 20 steps at 0.025 26.2 (44.2/0.9), 100 at 0.01 25.1 (39.2/5.3), 100 at 0.025
-    23.7 (35.8/6.9), 100 at 0.05 23.1 (34.8/6.9). By the harmonic mean 100 at 0.025 leads these.
+    Features that are NaN or infinite are refused (`DataError`).
     """
 
     name = "nc_fscil"
@@ -146,15 +135,11 @@ class NcFscil(Method):
         self._base_classes = 0
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
-        """Draw the ETF and align the neck with it on base features; return both, on the CPU.
-
-        Raises:
-            DataError: a feature is NaN or infinite.
-        """
+        """Draw the ETF and align the neck with it on base features; return both, on the CPU."""
         p, random, device = self.params, self.context.base_random, self.context.device
         assert self.context.final_class_count is not None
         etf = simplex_etf(self.context.final_class_count, p.dim, random.torch("etf")).to(device)
-        features, labels = self._features(base), base.labels.to(device)
+        features, labels = in_space(base, device=device), base.labels.to(device)
         size = min(p.base_batch, len(features))
         steps = p.base_epochs * (len(features) // size)
         warm_up = min(WARM_UP_BASE, steps // 10)
@@ -163,7 +148,7 @@ class NcFscil(Method):
         neck = neck.to(device)
         generator = random.torch("neck", "base batches")
         train_neck(neck, features, labels, etf, training, generator, progress)
-        learnt = {"etf": etf, **{f"neck.{k}": v for k, v in neck.state_dict().items()}}
+        learnt = {"etf": etf, **prefixed(NECK, neck)}
         return {name: value.detach().cpu() for name, value in learnt.items()}
 
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -186,16 +171,12 @@ class NcFscil(Method):
         self._base_classes = base.way
 
     def learn_session(self, session: Session) -> None:
-        """Train the neck on the shots and the mean features of all earlier classes.
-
-        Raises:
-            DataError: a feature is NaN or infinite.
-        """
+        """Train the neck on the shots and the mean features of all earlier classes."""
         p, device = self.params, self.context.device
         repeats = session.index if p.repeat_means else 1
         old = torch.arange(len(self.means), device=device)
         kept = torch.cat([old[: self._base_classes], old[self._base_classes :].repeat(repeats)])
-        features = torch.cat([self._features(session), self.means[kept]])
+        features = torch.cat([in_space(session, device=device), self.means[kept]])
         labels = torch.cat([session.labels.to(device), kept])
         steps = p.steps(session.index)
         training = NeckTraining(
@@ -214,7 +195,7 @@ class NcFscil(Method):
     @torch.no_grad()
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return ⟨h, e_c⟩ (n, classes seen) of the neck's unit outputs h and the classes' rows."""
-        units = F.normalize(self.neck(self._features(queries)), dim=1)
+        units = F.normalize(self.neck(in_space(queries, device=self.context.device)), dim=1)
         return units @ self.etf[: len(self.means)].T
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -223,7 +204,7 @@ class NcFscil(Method):
             "means": self.means,
             "base_classes": torch.tensor([self._base_classes], dtype=torch.int32),
             "etf": self.etf,
-            **{f"neck.{k}": v for k, v in self.neck.state_dict().items()},
+            **prefixed(NECK, self.neck),
         }
         return {name: value.detach().cpu().clone() for name, value in state.items()}
 
@@ -235,14 +216,9 @@ class NcFscil(Method):
 
     def _load_neck(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self.etf = tensors["etf"].clone().to(self.context.device)
-        prefix = "neck."
-        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        self.neck.load_state_dict(own)
+        self.neck.load_state_dict(part_of(tensors, NECK))
 
     def _means(self, session: Session) -> torch.Tensor:
+        features = in_space(session, device=self.context.device)
         labels = session.labels.to(self.context.device)
-        return class_means(self._features(session), labels, session.class_ids).float()
-
-    def _features(self, samples: Session | Queries) -> torch.Tensor:
-        require_finite(samples.features, getattr(samples, "labels", None))
-        return samples.features.to(self.context.device, torch.float32)
+        return class_means(features, labels, session.class_ids).float()

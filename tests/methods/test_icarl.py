@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -8,7 +9,15 @@ from torch.nn import functional as F
 
 from fscil_bench.errors import UsageError
 from fscil_bench.methods.finetune import Finetune
-from fscil_bench.methods.icarl import Icarl, IcarlSoftmax
+from fscil_bench.methods.icarl import (
+    Exemplars,
+    Icarl,
+    IcarlSoftmax,
+    choose,
+    distillation,
+    exemplar_means,
+    herd,
+)
 from fscil_bench.protocol import Session
 from fscil_bench.testing import BASE, BASE_SHOTS, SESSIONS, SIZE, WAY, ToyTask, check_method
 
@@ -174,3 +183,81 @@ def test_exemplars_are_copies() -> None:
     assert session.images is not None
     session.images.zero_()
     assert torch.equal(method.exemplars.images, kept)
+
+
+def column(*values: float) -> torch.Tensor:
+    return torch.tensor(values)[:, None]
+
+
+def test_herding_by_hand() -> None:
+    # The mean is 3: the sample 3 comes first; then (0 + 3) / 2 is nearer 3 than (-1 + 3) / 2 and
+    # (10 + 3) / 2 are; then (10 + 3) / 3 is nearer than (-1 + 3) / 3.
+    features = column(0, 3, 10, -1)
+    assert herd(features, 4).tolist() == [1, 0, 2, 3]
+    assert herd(features, 2).tolist() == [1, 0]
+
+
+def test_herding_is_not_nearest_first() -> None:
+    # The mean is 0. After 0 and 1, the sample -3 makes the mean of three -2/3, and 2 makes it 1.
+    assert herd(column(1, 2, -3, 0), 4).tolist() == [3, 0, 2, 1]
+
+
+def test_no_sample_is_chosen_twice_and_a_small_class_gives_all() -> None:
+    features = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    assert sorted(herd(features, 20).tolist()) == list(range(7))
+    assert herd(features[:1], 5).tolist() == [0]
+
+
+def test_exemplars_are_herded_class_by_class_on_unit_features() -> None:
+    # Class 4: lengths count for nothing, the directions 0°, 45° and 90° do; 45° is the mean's.
+    angles = torch.tensor([0.0, 45.0, 90.0, 200.0]).deg2rad()
+    features = torch.stack([angles.cos(), angles.sin()], dim=1) * torch.tensor(
+        [[9.0], [1], [2], [1]]
+    )
+    labels = torch.tensor([4, 4, 4, 2])
+    images = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 2, 2, 3)
+    found = choose(images, labels, features, 1)
+    assert found.labels.tolist() == [2, 4]
+    assert found.images[:, 0, 0, 0].tolist() == [3, 1]
+    assert found.images.dtype == torch.uint8
+
+
+def test_the_last_of_a_class_are_dropped_and_others_added() -> None:
+    labels = torch.tensor([0, 0, 0, 1, 1], dtype=torch.int32)
+    stored = Exemplars(torch.arange(5, dtype=torch.uint8).view(5, 1, 1, 1), labels)
+    fewer = stored.first(2)
+    assert fewer.images.flatten().tolist() == [0, 1, 3, 4]
+    assert stored.first(9).labels.tolist() == labels.tolist()
+    more = fewer.with_more(
+        Exemplars(torch.full((1, 1, 1, 1), 7, dtype=torch.uint8), labels[:1] + 2)
+    )
+    assert more.labels.tolist() == [0, 0, 1, 1, 2]
+    assert more.images.flatten().tolist() == [0, 1, 3, 4, 7]
+
+
+def test_means_are_of_unit_features_and_of_unit_length() -> None:
+    features = torch.tensor([[5.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
+    means = exemplar_means(features, torch.tensor([0, 0, 1], dtype=torch.int32))
+    expected = F.normalize(torch.tensor([[0.5, 0.5], [0.0, 1.0]]), dim=1)
+    assert torch.allclose(means, expected)
+
+
+def test_gradient_and_value_are_zero_where_student_is_teacher() -> None:
+    old = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    logits = torch.cat([old, torch.ones(5, 2)], dim=1).requires_grad_()
+    value = distillation(logits, old, 2.0)
+    value.backward()  # type: ignore[no-untyped-call]
+    assert float(value.detach()) == pytest.approx(0, abs=1e-6)
+    assert logits.grad is not None
+    assert float(logits.grad.abs().max()) < 1e-6
+
+
+def test_value_by_hand() -> None:
+    # At T = 2 the old probabilities are (3/4, 1/4), the new ones (1/2, 1/2); the third class of
+    # the new logits is none of the old ones and does not count.
+    old = torch.tensor([[2 * math.log(3), 0.0]])
+    new = torch.tensor([[1.0, 1.0, 50.0]])
+    expected = 4 * (0.75 * math.log(1.5) + 0.25 * math.log(0.5))
+    assert float(distillation(new, old, 2.0)) == pytest.approx(expected, rel=1e-5)
+    twice = distillation(new.repeat(2, 1), old.repeat(2, 1), 2.0)
+    assert float(twice) == pytest.approx(expected, rel=1e-5), "a mean over samples"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,15 +24,6 @@ from fscil_bench.protocol import Session
 from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
 
 CLASSES = BASE + WAY * SESSIONS
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: tensors this small only lose by being shared out."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _method(**params: Any) -> Mahalanobis:

@@ -388,7 +388,7 @@ DECIDING = {
 
 def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
     assert modules(traced(TRAINING)) == DECIDING | {"data/reader", "running/pseudo"}
-    assert modules(traced(RUN)) == DECIDING | {"metrics", "running/runner"}
+    assert modules(traced(RUN)) == DECIDING | {"metrics", "params", "running/runner"}
     both = {"episodes/draws", "episodes/run", "metrics", "protocol", "running/runner", "seeding"}
     assert modules(traced(EPISODES)) == both, "beside what a run calls, on which they stand"
 

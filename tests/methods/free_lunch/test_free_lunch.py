@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.methods._shared.softmax import Fit, fit_logistic
-from fscil_bench.methods.free_lunch import free_lunch as free_lunch
+from fscil_bench.methods.free_lunch import free_lunch
 from fscil_bench.methods.free_lunch.free_lunch import FreeLunch
 from fscil_bench.methods.logistic import Logistic
 from fscil_bench.params import parse_params
@@ -19,15 +18,6 @@ from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
 
 CLASSES = BASE + WAY * SESSIONS
 SMALL = {"samples_per_class": 30, "episode_samples": 60}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: tensors this small only lose by being shared out."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _method(seed: int = 0, **params: Any) -> FreeLunch:

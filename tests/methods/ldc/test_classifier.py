@@ -1,28 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from fscil_bench.methods.ldc import classifier as classifier
+from fscil_bench.methods._shared.cosine import cosine_logits
+from fscil_bench.methods.ldc import classifier
 from fscil_bench.methods.ldc.params import LdcParams
 from fscil_bench.methods.ldc.sampler import GaussianSampler
 from fscil_bench.methods.ldc.unit import CalibrationUnit, UnitShape
 
 DIM, CLASSES, FIRST_NEW = 16, 7, 5
 PARAMS = LdcParams(epochs=5, samples_per_class=6, batch_size=10, lr=0.05, few_shot_weight=0.4)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: tensors this small only lose by being shared out."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -60,10 +51,8 @@ def _by_autograd(params: LdcParams) -> torch.Tensor:
         order = draws.argsort(dim=1)
         for x, y in classifier.balanced_batches(pool, order, params.batch_size):
             rows.requires_grad_()
-            sampled = F.cross_entropy(classifier.cosine_logits(x, rows, params.temperature), y)
-            few = F.cross_entropy(
-                classifier.cosine_logits(shots, rows, params.temperature), targets
-            )
+            sampled = F.cross_entropy(cosine_logits(x, rows, params.temperature), y)
+            few = F.cross_entropy(cosine_logits(shots, rows, params.temperature), targets)
             loss = params.sampled_weight * sampled + params.few_shot_weight * few
             (gradient,) = torch.autograd.grad(loss, rows)
             rows = rows.detach() - params.lr * gradient
@@ -96,7 +85,7 @@ def test_gradient_is_that_of_the_weighted_cross_entropy() -> None:
     rows = torch.randn(4, 6, **draw).requires_grad_()
     features = F.normalize(torch.randn(9, 6, **draw), dim=1)
     labels, weights = torch.randint(4, (9,), generator=_generator()), torch.rand(9, **draw)
-    logits = classifier.cosine_logits(features, rows, 5.0)
+    logits = 5 * features @ F.normalize(rows, dim=1).T
     expected = (weights * F.cross_entropy(logits, labels, reduction="none")).sum()
     (gradient,) = torch.autograd.grad(expected, rows)
     loss, ours = classifier.cross_entropy(rows.detach(), features, labels, weights, 5.0)

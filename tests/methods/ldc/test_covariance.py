@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from fscil_bench.errors import UsageError
-from fscil_bench.methods._shared.statistics import Repairs
-from fscil_bench.methods.ldc.covariance import BorrowedCovariances, SharedCovariance
+from fscil_bench.methods._shared.statistics import covariance
+from fscil_bench.methods.ldc.covariance import (
+    BorrowedCovariances,
+    Repairs,
+    SharedCovariance,
+    symmetric_root,
+    update_covariance,
+)
 from fscil_bench.methods.ldc.unit import CalibrationUnit, UnitShape
 
 DIM, BASE = 4, 5
@@ -90,3 +97,62 @@ def test_a_base_class_of_one_sample_has_the_others_mean() -> None:
 def test_fewer_base_classes_than_lenders_are_refused() -> None:
     with pytest.raises(UsageError, match=r"nearest=6.* 5 base classes"):
         BorrowedCovariances(6, Repairs()).learn_base(*_base())
+
+
+@pytest.mark.parametrize("ways", [(3,), (1, 1, 1), (5, 2, 7, 1), (2, 10)])
+def test_recursion_is_the_class_weighted_mean_for_any_sequence(ways: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(sum(ways))
+    each = [torch.from_numpy(np.cov(rng.normal(size=(3, 8)))) for _ in range(sum(ways))]
+    sigma, seen = torch.stack(each[: ways[0]]).mean(dim=0), ways[0]
+    for way in ways[1:]:
+        session = torch.stack(each[seen : seen + way]).mean(dim=0)
+        sigma = update_covariance(sigma, seen, session, way)
+        seen += way
+    assert torch.allclose(sigma, torch.stack(each).mean(dim=0))
+
+
+def test_nothing_new_leaves_the_covariance_as_it_is() -> None:
+    old = torch.eye(2, dtype=torch.float64)
+    assert torch.equal(update_covariance(old, 3, torch.zeros(2, 2), 0), old)
+
+
+def test_symmetric_root_squares_to_the_covariance() -> None:
+    features = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
+    sigma = covariance(features)
+    root = symmetric_root(sigma)
+    assert root.raised == 0
+    assert torch.allclose(root.matrix, root.matrix.T)
+    assert torch.allclose(root.matrix @ root.matrix, sigma)
+
+
+def test_root_of_a_rank_deficient_covariance_is_repaired_and_counted() -> None:
+    features = torch.randn(4, 10, generator=torch.Generator().manual_seed(0))
+    sigma = covariance(features).float()
+    root = symmetric_root(sigma)
+    assert root.raised == 7
+    assert root.largest_raise == pytest.approx(1e-6, rel=0.5)
+    assert torch.allclose(root.matrix @ root.matrix, sigma.double(), atol=1e-5)
+    assert torch.isfinite(root.matrix).all()
+
+
+def test_the_largest_raise_is_a_fraction_of_the_mean_eigenvalue() -> None:
+    root = symmetric_root(torch.diag(torch.tensor([5.0, 1.0, -0.6])))
+    assert root.raised == 1
+    assert root.largest_raise == pytest.approx(0.6 / 1.8, rel=1e-4)
+    assert symmetric_root(torch.eye(3)).largest_raise == 0
+
+
+def test_repairs_keep_the_most_of_each_and_name_a_size_only_where_there_is_one() -> None:
+    repairs = Repairs()
+    repairs.rooted(symmetric_root(torch.eye(3)))
+    assert repairs.notes() == {"eigenvalues_raised": 0, "classes_without_covariance": 0}
+    for values in ([1.0, 1.0, -1.0, 1.0], [4.0, 0.0, 0.0, 0.0]):
+        repairs.rooted(symmetric_root(torch.diag(torch.tensor(values))))
+    assert repairs.notes()["eigenvalues_raised"] == 3
+    assert repairs.notes()["largest_raise"] == 2.0
+
+
+def test_root_of_nothing_is_finite() -> None:
+    root = symmetric_root(torch.zeros(3, 3))
+    assert root.raised == 3
+    assert torch.allclose(root.matrix, 1e-6 * torch.eye(3, dtype=torch.float64))

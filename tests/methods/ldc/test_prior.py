@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from sklearn import covariance as sklearn_covariance
 
 from fscil_bench.methods.ldc import prior as prior_module
 
@@ -23,18 +21,9 @@ def _covariance(scale: float = 1.0, seed: int = 3) -> torch.Tensor:
     return scale * (mixing @ mixing.T / DIM + 0.2 * torch.eye(DIM, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("count", [2, 5, 40])
-def test_shrinkage_is_scikit_learns_ledoit_wolf(count: int) -> None:
-    rows = _draws(count, _covariance()) + 3
-    shrunk, intensity = prior_module.ledoit_wolf(rows)
-    expected, delta = sklearn_covariance.ledoit_wolf(rows.numpy())
-    assert intensity == pytest.approx(delta)
-    assert np.allclose(shrunk, expected * count / (count - 1))
-
-
 def test_one_class_or_equal_classes_have_no_spread() -> None:
     for rows in (torch.rand(1, DIM), torch.full((4, DIM), 0.3)):
-        shrunk, _ = prior_module.ledoit_wolf(rows)
+        shrunk, _ = prior_module.shrunk_covariance(rows)
         assert torch.equal(shrunk, torch.zeros(DIM, DIM, dtype=torch.float64))
 
 

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
 
-from fscil_bench.methods._shared import statistics as statistics
-from fscil_bench.methods.ldc import matching as matching
-from fscil_bench.methods.ldc import matching as matching_full
+from fscil_bench.methods._shared.statistics import covariance
+from fscil_bench.methods.ldc import matching
 from fscil_bench.methods.ldc import training as pcu_training
 from fscil_bench.methods.ldc import unit as pcu
+from fscil_bench.methods.ldc.covariance import symmetric_root
 from fscil_bench.methods.ldc.sampler import GaussianSampler
 
 DIM = 8
@@ -18,15 +17,6 @@ FULL = pcu.UnitShape(mapped=True, steps=2, hidden=4, kernel=1)
 TRAINING = pcu_training.UnitTraining(
     loss="kl", directions="sliced", steps=150, lr=0.02, classes=8, samples=64, shots=5, biased=0.5
 )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: tensors this small only lose by being shared out."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -46,8 +36,8 @@ def _classes(count: int, samples: int = 200, dim: int = DIM) -> torch.Tensor:
 
 def _base_statistics(real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the means and the root of the mean within-class covariance."""
-    sigma = torch.stack([statistics.covariance(rows) for rows in real]).mean(dim=0)
-    return real.mean(dim=1), statistics.symmetric_root(sigma).matrix.float()
+    sigma = torch.stack([covariance(rows) for rows in real]).mean(dim=0)
+    return real.mean(dim=1), symmetric_root(sigma).matrix.float()
 
 
 def _base(
@@ -63,12 +53,12 @@ def _train(
     unit: pcu.CalibrationUnit,
     real: torch.Tensor,
     how: pcu_training.UnitTraining = TRAINING,
-    convergence: matching_full.Convergence | None = None,
+    convergence: matching.Convergence | None = None,
 ) -> torch.Tensor:
     _, root = _base_statistics(real)
     base = _base(unit, list(real), root)
     return pcu_training.train_unit(
-        unit, how, base, _generator(7), lambda _: None, convergence or matching_full.Convergence()
+        unit, how, base, _generator(7), lambda _: None, convergence or matching.Convergence()
     )
 
 
@@ -207,10 +197,10 @@ def test_no_fraction_mixes_nothing_and_every_fraction_trains_another_unit() -> N
 def test_plans_short_of_the_optimum_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     how = replace(TRAINING, loss="emd", directions="full", steps=2, classes=3, samples=16)
     real = _classes(4, 20)
-    good, bad = matching_full.Convergence(), matching_full.Convergence()
+    good, bad = matching.Convergence(), matching.Convergence()
     _train(_unit(), real, how, good)
     assert (good.solved, good.stopped) == (2 * 3 * 3, 0)
-    monkeypatch.setattr(matching_full, "EMD_ITERATIONS", 1)
+    monkeypatch.setattr(matching, "EMD_ITERATIONS", 1)
     with pytest.warns(UserWarning, match="numItermax"):
         _train(_unit(), real, how, bad)
     assert bad.stopped == 2 * 3 * 3

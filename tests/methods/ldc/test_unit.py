@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -10,15 +8,6 @@ from fscil_bench.methods.ldc import unit as pcu
 DIM = 8
 IDENTITY = pcu.UnitShape(mapped=True, steps=0, hidden=4, kernel=1)
 FULL = pcu.UnitShape(mapped=True, steps=2, hidden=4, kernel=1)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: tensors this small only lose by being shared out."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _generator(seed: int = 0) -> torch.Generator:

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+
+from fscil_bench.methods._shared.softmax import Fit, fit_cosine, fit_logistic
+
+CLASSES, DIM = 4, 6
+
+
+def _problem(count: int = 120, spread: float = 1.5) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return samples of overlapping classes (the larger the spread, the more), and labels."""
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.arange(count) % CLASSES
+    centres = torch.randn(CLASSES, DIM, generator=generator).double()
+    noise = torch.randn(count, DIM, generator=generator).double()
+    return centres[labels] + spread * noise, labels
+
+
+def _gradient(
+    fit: Fit, x: torch.Tensor, y: torch.Tensor, penalty: float, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the gradient (C, D+1) of scikit-learn's objective, written out in NumPy."""
+    inputs = np.hstack([x.numpy(), np.ones((len(x), 1))])
+    rows = np.hstack([fit.weights.numpy(), fit.intercept.numpy()[:, None]])
+    logits = inputs @ rows.T
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares[np.arange(len(x)), y.numpy()] -= 1
+    if weights is not None:
+        shares *= weights[:, None]
+    rows[:, -1] = 0
+    return shares.T @ inputs + penalty * rows
+
+
+@pytest.mark.parametrize("penalty", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize("spread", [0.1, 1.5])
+def test_it_finds_scikit_learns_optimum(penalty: float, spread: float) -> None:
+    x, y = _problem(spread=spread)
+    fit = fit_logistic(x, y, CLASSES, penalty, tolerance=1e-8)
+    theirs = LogisticRegression(C=1 / penalty, tol=1e-10, max_iter=10_000).fit(x, y)
+    assert fit.converged
+    assert np.allclose(fit.weights, theirs.coef_, atol=1e-4)
+    assert np.allclose(fit.intercept, theirs.intercept_ - theirs.intercept_.mean(), atol=1e-4)
+
+
+def test_the_gradient_written_out_is_zero_at_the_optimum() -> None:
+    x, y = _problem()
+    weights = np.random.default_rng(0).uniform(0.2, 3, len(x))
+    fit = fit_logistic(x, y, CLASSES, 0.7, torch.from_numpy(weights), tolerance=1e-9)
+    assert np.abs(_gradient(fit, x, y, 0.7, weights)).max() / weights.sum() <= 1e-9
+    other = _gradient(fit, x, y, 0.7)
+    assert np.abs(other).max() / len(x) > 1e-3  # the weights do matter
+
+
+def test_scipy_reaches_the_same_objective() -> None:
+    x, y = _problem()
+
+    def objective(flat: np.ndarray) -> float:
+        rows = torch.from_numpy(flat).view(CLASSES, DIM + 1)
+        logits = x @ rows[:, :-1].T + rows[:, -1]
+        cross_entropy = F.cross_entropy(logits, y, reduction="sum")
+        return float(cross_entropy + 0.5 * rows[:, :-1].square().sum())
+
+    theirs = minimize(objective, np.zeros(CLASSES * (DIM + 1)), options={"gtol": 1e-4})
+    fit = fit_logistic(x, y, CLASSES, 1.0, tolerance=1e-9)
+    ours = np.hstack([fit.weights.numpy(), fit.intercept.numpy()[:, None]])
+    assert objective(ours.ravel()) == pytest.approx(theirs.fun, rel=1e-9)
+    assert objective(ours.ravel()) <= theirs.fun + 1e-9
+
+
+def test_the_optimum_does_not_depend_on_the_start() -> None:
+    x, y = _problem()
+    cold = fit_logistic(x, y, CLASSES, 0.1, tolerance=1e-9)
+    generator = torch.Generator().manual_seed(0)
+    random = torch.randn(3, DIM, generator=generator), torch.randn(3, generator=generator)
+    warm = fit_logistic(x, y, CLASSES, 0.1, start=random, tolerance=1e-9)
+    assert torch.allclose(warm.weights, cold.weights, atol=1e-6)
+    assert torch.allclose(warm.intercept, cold.intercept, atol=1e-6)
+    again = fit_logistic(x, y, CLASSES, 0.1, start=(cold.weights, cold.intercept), tolerance=1e-9)
+    assert again.steps == 0
+
+
+def test_whole_sample_weights_are_copies() -> None:
+    x, y = _problem(40)
+    weights = torch.tensor([1, 2, 3]).repeat(14)[:40]
+    weighted = fit_logistic(x, y, CLASSES, 1.0, weights.double(), tolerance=1e-9)
+    copied = fit_logistic(
+        x.repeat_interleave(weights, 0), y.repeat_interleave(weights), CLASSES, 1.0, tolerance=1e-9
+    )
+    assert torch.allclose(weighted.weights, copied.weights, atol=1e-6)
+
+
+def test_single_precision_comes_close_and_says_that_it_converged() -> None:
+    x, y = _problem()
+    exact = fit_logistic(x, y, CLASSES, 1.0, tolerance=1e-10)
+    single = fit_logistic(x.float(), y, CLASSES, 1.0, tolerance=1e-5)
+    assert single.converged
+    assert torch.allclose(single.weights, exact.weights, atol=2e-3)
+
+
+def test_stopping_early_is_reported() -> None:
+    x, y = _problem()
+    fit = fit_logistic(x, y, CLASSES, 1e-3, tolerance=1e-8, max_steps=2)
+    assert not fit.converged
+    assert fit.steps == 2
+    assert fit.gradient > 1e-8
+
+
+@pytest.mark.parametrize("samples", [torch.ones(12, 3), torch.zeros(12, 3)])
+def test_constant_features_leave_the_intercept(samples: torch.Tensor) -> None:
+    labels = torch.tensor([0] * 6 + [1] * 3 + [2] * 3)
+    fit = fit_logistic(samples.double(), labels, 3, 1.0, tolerance=1e-8)
+    shares = (samples[:1].double() @ fit.weights.T + fit.intercept).softmax(dim=1)
+    assert fit.converged
+    assert shares[0].tolist() == pytest.approx([0.5, 0.25, 0.25], abs=0.02)
+
+
+def test_more_dimensions_than_samples() -> None:
+    x = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)).double()
+    fit = fit_logistic(x, torch.arange(6), 6, 0.01)
+    assert fit.converged
+    assert (x @ fit.weights.T + fit.intercept).argmax(dim=1).tolist() == list(range(6))
+
+
+def test_cosine_rows_are_of_length_one_and_stationary() -> None:
+    x, y = _problem(spread=0.8)
+    fit = fit_cosine(x, y, torch.eye(CLASSES, DIM), temperature=8.0, tolerance=1e-8)
+    assert fit.converged
+    assert fit.weights.norm(dim=1).tolist() == pytest.approx([1.0] * CLASSES)
+    assert not fit.intercept.any()
+    rows = fit.weights.clone().requires_grad_()
+    loss = F.cross_entropy(8 * F.normalize(x, dim=1) @ F.normalize(rows, dim=1).T, y)
+    (gradient,) = torch.autograd.grad(loss, rows)
+    assert float(gradient.abs().max()) <= 1e-7
+    start = F.cross_entropy(8 * F.normalize(x, dim=1) @ torch.eye(CLASSES, DIM).double().T, y)
+    assert float(loss.detach()) < 0.8 * float(start)
+
+
+def test_the_length_of_a_cosine_rows_start_does_not_matter_and_zero_is_a_start() -> None:
+    x, y = _problem(spread=0.8)
+    start = torch.eye(CLASSES, DIM)
+    fit = fit_cosine(x, y, start, 8.0)
+    assert torch.allclose(fit.weights, fit_cosine(x, y, 7 * start, 8.0).weights)
+    assert torch.isfinite(fit_cosine(x, y, 0 * start, 8.0).weights).all()
