@@ -71,18 +71,22 @@ def check(
     from fscil_bench.data.cache import verify
     from fscil_bench.data.listing import protocol_of
     from fscil_bench.progress import for_terminal
+    from fscil_bench.running.sessions import published_shots
     from fscil_bench.running.workbench import Workbench
 
     bench = Workbench.open(options, for_terminal())
     protocol, folder = protocol_of(bench.registry, name)
     data = bench.dataset(protocol, folder)
     verify(data)
+    shots = published_shots(protocol, folder, data)
     show(f"protocol        {protocol.name}")
     show(f"data set        {data.name}")
     show(f"classes         {len(data.class_names)}")
     show(f"training images {len(data.train)}")
     show(f"test images     {len(data.test)}")
     show(f"fingerprint     {data.fingerprint}")
+    if shots:
+        show(f"published shots {shots}")
     if data.skipped:
         show(f"skipped         {data.skipped} broken images")
     if data.unofficial:

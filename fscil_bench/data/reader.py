@@ -192,6 +192,14 @@ class ImageArray:
         """Return the indices of the samples of class `label`, in stored order."""
         return np.flatnonzero(self.labels == label)
 
+    def part(self, members: np.ndarray) -> ImageArray:
+        """Return some of the samples, by index."""
+        if len(members) == len(self):
+            return self
+        keys = tuple(self.keys[i] for i in members)
+        images = self.images.part(members)
+        return ImageArray(images, self.labels[members], self.numbers[members], keys)
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -221,10 +229,11 @@ def reordered(dataset: Dataset, order: str, folder: Path) -> Dataset:
         dataset: the data set as its reader gives it.
         order: `dataset`, the order it has; `seed:N`, a permutation drawn from N; or `list:FILE`,
             the order of the class keys in a text file, which counts as content of the data set.
+            Classes that are not listed are left out, with their images.
         folder: where that file lies.
 
     Raises:
-        UsageError: the list is not one of all the classes, each once (file:line).
+        UsageError: the list names an unknown class, or one twice (file:line), or none.
     """
     if order == "dataset":
         return dataset
@@ -236,10 +245,12 @@ def reordered(dataset: Dataset, order: str, folder: Path) -> Dataset:
         seed = int(order.removeprefix("seed:"))
         random = Randomness(("class order", seed)).numpy()
         permutation = random.permutation(len(dataset.class_names))
-    place = np.argsort(permutation)
+    place = np.full(len(dataset.class_names), -1)
+    place[permutation] = np.arange(len(permutation))
 
     def half(array: ImageArray) -> ImageArray:
-        return replace(array, labels=place[array.labels])
+        labels = place[array.labels]
+        return replace(array, labels=labels).part(np.flatnonzero(labels >= 0))
 
     return replace(
         dataset,
@@ -265,19 +276,16 @@ def _listed_order(path: Path, dataset: Dataset) -> np.ndarray:
             continue
         if key not in labels:
             raise UsageError(
-                f"{path}:{number}: data set {dataset.name!r} has no class {key!r}; its first is "
-                f"called {dataset.class_keys[0]!r}"
+                f"{path}:{number}: no class {key!r} is among the {len(labels)} of data set "
+                f"{dataset.name!r} that the protocol asks for (classes = {len(labels)}); its first "
+                f"is called {dataset.class_keys[0]!r}"
             )
         if labels[key] in found:
             first = found[labels[key]]
             raise UsageError(f"{path}:{number}: class {key!r} is listed already, on line {first}")
         found[labels[key]] = number
-    missing = [key for key, label in labels.items() if label not in found]
-    if missing:
-        raise UsageError(
-            f"{path}: lists {len(found)} of the {len(labels)} classes of data set "
-            f"{dataset.name!r}; missing: {', '.join(missing[:10])}"
-        )
+    if not found:
+        raise UsageError(f"{path}: lists no class")
     return np.array(list(found))
 
 

@@ -228,9 +228,10 @@ def canonical_shots(
         place = {str(n): i for n, i in zip(dataset.train.numbers[members], members, strict=True)}
         absent = [sample for sample in samples if sample not in place]
         if key not in index or absent:
+            copy = f" ({dataset.unofficial})" if dataset.unofficial else ""
             raise UsageError(
                 f"{table.where(key)}: class {key!r}, samples {' '.join(absent or samples)}: not in "
-                f"data set {dataset.name!r}; use --split seeded"
+                f"data set {dataset.name!r}{copy}; use --split seeded"
             )
         chosen[index[key]] = np.array([place[sample] for sample in samples])
     sessions = []
@@ -245,6 +246,23 @@ def canonical_shots(
                 )
         sessions.append(np.concatenate([chosen[c] for c in protocol.session_classes(session)]))
     return tuple(sessions)
+
+
+def published_shots(protocol: Protocol, folder: Path, dataset: Dataset) -> str | None:
+    """Say whether a protocol's published shots are in a data set; None where it has none.
+
+    Raises:
+        UsageError: they are not, though the copy is the published one.
+    """
+    if not protocol.canonical_shots:
+        return None
+    try:
+        shots = canonical_shots(read_canonical(protocol, folder), protocol, dataset)
+    except UsageError as error:
+        if dataset.unofficial is None:
+            raise
+        return f"cannot be taken from this copy: {error}"
+    return f"{sum(map(len, shots))}, each of the class that it is listed for"
 
 
 def check_listed_sessions(

@@ -25,6 +25,7 @@ KINDS = {
     "images": re.compile(r"[A-Za-z0-9][\w.-]*-[0-9a-f]{16}"),
     "features": re.compile(r"[0-9a-f]{16}-[0-9a-f]{12}-[a-z0-9-]+"),
     "pretrained": re.compile(r"[0-9a-f]{16}"),
+    "precision": re.compile(r"[0-9a-f]{16}"),
 }
 """Folders of the cache, and what the engine calls what it keeps in them."""
 

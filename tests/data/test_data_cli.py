@@ -92,6 +92,7 @@ def test_a_protocols_file_stands_for_its_data_set(tmp_path: Path) -> None:
     done = call(tmp_path, "check", str(TOY / "toy.toml"), *WITH_TOY)
     assert done.exit_code == 0, done.output
     assert "data set        toy" in done.output
+    assert "published shots 18, each of the class that it is listed for" in done.output
     got = call(tmp_path, "get", str(TOY / "toy.toml"), *WITH_TOY)
     assert got.exit_code == 1
     assert "data set 'toy' cannot be fetched: drawn by the program, needs no data" in got.output

@@ -147,11 +147,11 @@ def test_the_list_counts_and_not_how_it_is_written(dataset: Dataset, tmp_path: P
     [
         (
             "a\nb\nx\né\nc d",
-            "order.txt:3: data set 'toy' has no class 'x'; its first is called 'a'",
+            "order.txt:3: no class 'x' is among the 4 of data set 'toy' that the protocol asks for "
+            r".classes = 4.; its first is called 'a'",
         ),
         ("a\n\nb\na\n", "order.txt:4: class 'a' is listed already, on line 1"),
-        ("a\nb\n", "order.txt: lists 2 of the 4 classes of data set 'toy'; missing: c d, é"),
-        ("", "lists 0 of the 4 classes"),
+        ("", "order.txt: lists no class"),
     ],
 )
 def test_a_list_of_no_use_is_refused(
@@ -159,6 +159,17 @@ def test_a_list_of_no_use_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         listed(dataset, tmp_path, text)
+
+
+def test_classes_that_a_list_leaves_out_are_left_out(dataset: Dataset, tmp_path: Path) -> None:
+    found = listed(dataset, tmp_path, "é\na\n")
+    assert (found.class_keys, found.class_names) == (("é", "a"), ("D", "A"))
+    for half in (found.train, found.test):
+        assert half.labels.tolist() == [1, 0, 0]
+        assert half.keys == ("v", "y", "z")
+        assert half.numbers.tolist() == [0, 3, 4]
+        assert len(half.images) == 3
+    assert found.fingerprint != listed(dataset, tmp_path, "é\na\nb\n").fingerprint
 
 
 def test_a_missing_or_binary_list_is_named(dataset: Dataset, tmp_path: Path) -> None:
@@ -189,6 +200,14 @@ def test_a_protocol_lists_its_classes_beside_itself(tmp_path: Path) -> None:
     assert other.spec.representation.key != run.spec.representation.key
     with pytest.raises(UsageError, match="no published list of shots; use --split seeded"):
         api.run("ncm", str(tmp_path / "listed.toml"), split="canonical", **settings)
+    (tmp_path / "order.txt").write_text("toy 3\ntoy 9\ntoy 1\ntoy 7\n")
+    part = api.run(
+        "ncm",
+        str(tmp_path / "listed.toml"),
+        overrides={"base_classes": 2, "way": 1, "sessions": 2},
+        **settings,
+    )
+    assert part.record.class_names == ("toy 3", "toy 9", "toy 1", "toy 7")
 
 
 def test_exif_orientation_is_applied() -> None:

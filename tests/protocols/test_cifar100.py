@@ -23,7 +23,7 @@ from fscil_bench.data.reader import (
     Pixels,
     ReadRequest,
 )
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, UsageError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.running.sessions import canonical_shots, read_canonical
@@ -322,13 +322,15 @@ def test_a_small_run(files: Files, tmp_path: Path) -> None:
     assert stored.record.train_images == (TRAIN, TRAIN)
     assert len(stored.targets) == len(NAMES) * TEST
     assert any("unofficial data (cifar-100-python.tar.gz has" in f for f in stored.record.flags)
+    settings: dict[str, Any] = {
+        "overrides": {"classes": 6, "base_classes": 4, "way": 1, "sessions": 2},
+        "data_root": tmp_path,
+        "results": tmp_path / "other",
+        "cache": tmp_path / "cache",
+    }
     with pytest.raises(DataError, match="--unofficial-data uses this copy"):
-        fb.run(
-            "ncm",
-            "cifar100",
-            split="seeded",
-            overrides={"classes": 6, "base_classes": 4, "way": 1, "sessions": 2},
-            data_root=tmp_path,
-            results=tmp_path / "results",
-            cache=tmp_path / "cache",
-        )
+        fb.run("ncm", "cifar100", split="seeded", **settings)
+    shots = r"splits.csv:2: class '60', samples .* not in data set 'cifar100' .cifar-100-python.tar"
+    with pytest.raises(UsageError, match=shots):
+        fb.run("ncm", "cifar100", unofficial_data=True, **settings)
+    assert not (tmp_path / "other").exists(), "known before base training"

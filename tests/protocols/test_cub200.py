@@ -524,6 +524,25 @@ def test_canonical_shots_are_the_published_lists_byte_for_byte(tmp_path: Path) -
     assert sorted(base) == sorted((SHARED / "session_1.txt").read_text().split())
 
 
+def test_missing_weights_and_data_are_one_message_with_the_data_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*_: object) -> None:
+        raise DataError("no ImageNet weights here")
+
+    monkeypatch.setattr("fscil_bench.running.workbench.resolve_pretraining", absent)
+    monkeypatch.chdir(tmp_path)
+    places = {"results": tmp_path / "results", "cache": tmp_path / "cache"}
+    with pytest.raises(DataError) as caught:
+        fscil_bench.run("ncm", "cub200", **places)
+    data, weights = str(caught.value).splitlines()
+    assert data.startswith("neither CUB_200_2011.tgz nor a folder CUB_200_2011 was found")
+    assert weights == "no ImageNet weights here"
+    archived(data_set(), tmp_path / f"{TOP}.tgz")
+    with pytest.raises(DataError, match=r"^no ImageNet weights here$"):
+        fscil_bench.run("ncm", "cub200", data_root=tmp_path, **places)
+
+
 def test_a_run_from_end_to_end(tmp_path: Path) -> None:
     root = archived(data_set(size=(280, 260)), tmp_path / f"{TOP}.tgz")
     small = {"classes": 4, "base_classes": 2, "way": 1, "shot": 2, "sessions": 2}

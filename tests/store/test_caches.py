@@ -16,6 +16,7 @@ OWN = (
     "features/0123456789abcdef-0123456789ab-plain-train",
     "features/0123456789abcdef-0123456789ab-rot90-mirrored-test",
     "pretrained/0123456789abcdef",
+    "precision/0123456789abcdef",
 )
 FOREIGN = (
     "images/holiday",
