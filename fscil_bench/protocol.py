@@ -98,16 +98,18 @@ class Protocol(_Frozen):
 
     `classes` is the number of classes the data set must offer, in the reader's order; the first
     `base_classes` are the base session's, then each session brings the next `way` classes with
-    `shot` images each; `way = [3, 2, 1]` makes sessions of different sizes. `split` is the default choice of shots: `canonical` (a published list)
-    or `seeded`. `canonical_shots` is the table of that list beside the protocol's file, and
-    `canonical_rows` the protocol that its rows are written for, by default this one; a protocol
-    that inherits a table and has no use for it writes `canonical_shots = ""`.
+    `shot` images each; `way = [3, 2, 1]` makes sessions of different sizes. `split` is
+    the default choice of shots: `canonical` (a published list) or `seeded`. `canonical_shots` is
+    the table of that list beside the protocol's file, and `canonical_rows` the protocol that its
+    rows are written for, by default this one; a protocol that inherits a table and has no use for
+    it writes `canonical_shots = ""`.
     `train_images` is the number of training images a class of the full data set
     has; a copy that has fewer is used, and every run and table says so. `class_order` is the
     data set's own, a seeded permutation of it, `seed:3`, or the order of a list beside the
-    protocol's file, `list:FILE`, with the key of a class on each line. `data` is where a user's
-    own data lie, relative to the protocol's file; it is in no key and no record, the images'
-    digest is; nor is the place of `canonical_shots`, whose rows' digest is.
+    protocol's file, `list:FILE`, with the key of a class on each line; classes that it does not
+    name are left out. `data` is where a user's own data lie, relative to the protocol's file; it
+    is in no key and no record, the images' digest is; nor is the place of `canonical_shots`, whose
+    rows' digest is.
     `reader_options` are passed on to the data set's reader. With `test_from_train` that fraction
     of every class's training images plays the test images, and the test half is never read.
     """

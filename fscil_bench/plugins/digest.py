@@ -31,6 +31,7 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "data.cache": "what it decodes is told by its fingerprint, which is in the key",
     "errors": "what errors say",
     "options": "where things lie; what decides a result is in the specification",
+    "params": "what parameters may be; what they are is in the key",
     "plugins": "how plug-ins are found",
     "progress": "what is shown meanwhile",
     "store": "keeps results and gives them back as they were",

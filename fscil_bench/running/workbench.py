@@ -18,8 +18,8 @@ from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
-from fscil_bench.errors import FscilError, UsageError, nearest
-from fscil_bench.method import Method, MethodContext, Network
+from fscil_bench.errors import DataError, FscilError, UsageError, nearest
+from fscil_bench.method import Method, MethodContext, Network, Terms
 from fscil_bench.options import Options
 from fscil_bench.params import params_dict, parse_params, published_params, refuse_unstorable
 from fscil_bench.plugins.digest import engine_digest
@@ -52,6 +52,7 @@ from fscil_bench.store.files import now
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
 from fscil_bench.training.augment import augment, central, normalise, resized_crops
+from fscil_bench.training.backbones import feature_dim
 from fscil_bench.training.compute import (
     autocast,
     check_precision,
@@ -137,9 +138,11 @@ class Workbench:
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        pretraining = self._pretraining(protocol)
-        dataset = self.dataset(protocol, folder)
+        pretraining, dataset = self._inputs(protocol, folder)
+        method.value.check(params, _terms(protocol, dataset))
         split, table = _split(request, protocol, folder, dataset)
+        if table is not None:
+            canonical_shots(table, protocol, dataset)  # known now, and not after base training
         representation = RepresentationSpec(
             name=brought.name,
             params=params_dict(brought_params),
@@ -245,28 +248,37 @@ class Workbench:
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
-        try:
-            reader = self.registry.get("data set", protocol.dataset)
-        except UsageError as error:
-            raise UsageError(
-                f"protocol {protocol.name!r} in {folder}: dataset = {protocol.dataset!r}: {error}"
-            ) from error
+        reader, roots = self._reader(protocol, folder)
         request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
-        own = (folder / protocol.data,) if protocol.data else ()
         images = request.images.model_dump()
-        key = digest_of([reader.name, request.classes, images, request.options, *map(str, own)])
+        key = digest_of([reader.name, request.classes, images, request.options, *map(str, roots)])
         if key not in self._datasets:
-            options = self.options
-            cache = ImageCache(
-                self.store, self.progress, options.skip_broken, options.unofficial_data
-            )
-            roots = (*own, *self.options.data_roots)
+            cache = self._image_cache()
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
         dataset = reordered(self._datasets[key], protocol.class_order, folder)
         if protocol.test_from_train is not None:
             dataset = base_training_data(dataset, protocol)
         check_dataset(protocol, dataset)
         return dataset
+
+    def _reader(self, protocol: Protocol, folder: Path) -> tuple[Plugin, tuple[Path, ...]]:
+        """Return the protocol's reader, and where it looks."""
+        try:
+            reader = self.registry.get("data set", protocol.dataset)
+        except UsageError as error:
+            raise UsageError(
+                f"protocol {protocol.name!r} in {folder}: dataset = {protocol.dataset!r}: {error}"
+            ) from error
+        own = (folder / protocol.data,) if protocol.data else ()
+        return reader, (*own, *self.options.data_roots)
+
+    def _find(self, protocol: Protocol, folder: Path) -> None:
+        reader, roots = self._reader(protocol, folder)
+        reader.value().find(roots, self._image_cache().digest)
+
+    def _image_cache(self) -> ImageCache:
+        options = self.options
+        return ImageCache(self.store, self.progress, options.skip_broken, options.unofficial_data)
 
     def precision(self, protocol: Protocol) -> Precision:
         """Return the precision of base training, as the options or a measurement say."""
@@ -275,6 +287,18 @@ class Workbench:
             return known[self.options.precision]
         folder = partial(self.store.cache_folder, "precision")
         return faster_precision(protocol.backbone, protocol.images.size, self.device, folder)
+
+    def _inputs(self, protocol: Protocol, folder: Path) -> tuple[Pretraining, Dataset]:
+        """Return the weights and the data; of both that are missing one error, data first."""
+        try:
+            pretraining = self._pretraining(protocol)
+        except DataError as weights:
+            try:
+                self._find(protocol, folder)
+            except DataError as data:
+                raise DataError(f"{data}\n{weights}") from data
+            raise
+        return pretraining, self.dataset(protocol, folder)
 
     def _pretraining(self, protocol: Protocol) -> Pretraining:
         weights = None if self.options.weights is None else str(self.options.weights)
@@ -390,15 +414,10 @@ class Workbench:
         return float(meta["seconds"])
 
 
-TRAINING = (
-    Workbench.dataset,
-    Workbench.trained,
-    FeatureSource,
-    Images,
-    ImageSpec,
-    Protocol.session_classes,
-)
-"""Where the engine's digest starts: what arranges data, trains a representation, reads features."""
+TRAINING = (BaseTraining, hold_out, Images, ImageSpec, Protocol.session_classes)
+"""Where the engine's digest of a representation starts. How data are arranged, their fingerprint
+tells; how features are read is in the digest of a run, and keys their cache.
+"""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
 """Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
@@ -444,7 +463,7 @@ def _split(
     if request.index_list is not None:
         if request.split not in (None, LISTED):
             raise UsageError("give either --split or --index-list, not both")
-        rows = shots_from_lists(request.index_list, index_of(dataset))
+        rows = shots_from_lists(request.index_list, index_of(dataset), protocol.shot)
         check_listed_sessions(request.index_list, rows, protocol, dataset)
         return LISTED, CanonicalShots(request.index_list, rows)
     name = request.split or protocol.split
@@ -463,6 +482,22 @@ def _check_extras(method: type[Method], representation: type[Representation]) ->
             f"method {method.name!r} needs {', '.join(sorted(missing))} from its representation, "
             f"which {representation.name!r} does not bring"
         )
+
+
+def _terms(protocol: Protocol, dataset: Dataset) -> Terms:
+    """Return what a method's parameters are checked against."""
+    base = protocol.session_classes(0)
+    images = min(len(dataset.train.of_class(label)) for label in base)
+    fraction = protocol.recipe.holdout
+    held = min(images - 1, max(1, round(fraction * images))) if fraction else 0
+    return Terms(
+        feature_dim=feature_dim(protocol.backbone),
+        base_classes=len(base),
+        classes=protocol.classes_used,
+        shot=protocol.shot,
+        base_images=images - held,
+        heldout=held > 0,
+    )
 
 
 def spread(labels: np.ndarray, classes: int) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from fscil_bench.metrics import (
 )
 from fscil_bench.options import Options
 from fscil_bench.spec import RunSpec
+from fscil_bench.store.caches import KINDS
 from fscil_bench.store.files import (
     read_record,
     record_text,
@@ -230,7 +231,8 @@ class Store:
         return self.results / "tuned" / protocol / representation / f"{method}.json"
 
     def cache_folder(self, kind: str, key: str) -> Path:
-        """Return a cache folder by kind (images, features, pretrained) and key."""
+        """Return a cache folder by kind, one of `KINDS`, and key."""
+        assert kind in KINDS, f"`data clear` must know the caches of {kind}"
         return self.cache / kind / key
 
     def find(self, spec: RunSpec) -> StoredRun | None:

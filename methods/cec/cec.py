@@ -1,4 +1,4 @@
-"""CEC on frozen features: a graph adapts classifiers to one another and to each query."""
+"""CEC: a graph adapts classifiers to one another and to each query."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 
-from fscil_bench.method import Method, MethodContext, Needs, Network, batches
+from fscil_bench.method import Method, MethodContext, Needs, Network, Terms
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 from .._shared.augmentation import turned
+from .._shared.network import embedded
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import class_means, require_finite
 from .attention import GraphAttention, adapted_cosines
-from .episodes import MetaParams, base_episodes, train_on_episodes
+from .episodes import MetaParams, base_episodes, check_episodes, train_on_episodes
 
 GRAPH = "graph."
 """How the graph's tensors are prefixed, in the state and in what pretraining returns."""
+
+TURNED = ("rot90", "rot180", "rot270")
+"""The views of base images by quarter turns, from one to three."""
+
+ENCODER = "encoder."
+"""How the network's tensors are prefixed, in the state and in what pretraining returns."""
 
 
 class EvolvedClassifier(Method):
@@ -47,6 +54,11 @@ class EvolvedClassifier(Method):
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take what `pretrain` learnt."""
         self.attention.load_state_dict(part_of(tensors, GRAPH))
+
+    @classmethod
+    def check(cls, params: Any, terms: Terms) -> None:
+        """Refuse more shots than a base class has images for."""
+        check_episodes(cls.name, params, terms)
 
     def learn_base(self, base: Session) -> None:
         """Take the base classes' means as prototypes."""
@@ -81,10 +93,6 @@ class EvolvedClassifier(Method):
     def _means(self, session: Session) -> torch.Tensor:
         labels = session.labels.to(self.context.device)
         return class_means(self.embed(session), labels, session.class_ids).float()
-
-
-TURNED = ("rot90", "rot180", "rot270")
-"""The views of base images by quarter turns, from one to three."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,6 @@ class Cec(EvolvedClassifier):
 
         Raises:
             DataError: a feature is NaN or infinite.
-            UsageError: a class is too small for an episode.
         """
         views = [self._checked(base.views[view], base.labels) for view in ("plain", *TURNED)]
 
@@ -147,7 +154,7 @@ class Cec(EvolvedClassifier):
             return features
 
         attention = self.new_attention()
-        episodes = base_episodes(self.name, base.labels, base.class_ids, self.params)
+        episodes = base_episodes(base.labels, base.class_ids, self.params)
         generator = self.context.base_random.torch("graph", "episodes")
         train_on_episodes(attention, embed, episodes, self.params, generator, progress)
         return {k: v.detach().cpu() for k, v in prefixed(GRAPH, attention).items()}
@@ -159,13 +166,6 @@ class Cec(EvolvedClassifier):
     def _checked(self, features: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         require_finite(features, labels)
         return features.to(self.context.device, torch.float32)
-
-
-ENCODER = "encoder."
-"""How the network's tensors are prefixed, in the state and in what pretraining returns."""
-
-EVALUATION_BATCH = 250
-"""Images that go through the network at once where nothing is learnt."""
 
 
 @dataclass(frozen=True)
@@ -215,11 +215,7 @@ class CecTrained(EvolvedClassifier):
         self.network: Network = context.network
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
-        """Train graph and network on pseudo-incremental episodes of base images.
-
-        Raises:
-            UsageError: a class is too small for an episode.
-        """
+        """Train graph and network on pseudo-incremental episodes of base images."""
         # The method's own network stays as it is until it is given what was learnt.
         attention, encoder = self.new_attention(), copy.deepcopy(self.network.backbone).eval()
         images = _images(base)
@@ -230,7 +226,7 @@ class CecTrained(EvolvedClassifier):
                 features: torch.Tensor = encoder(pixels)
             return features.float()
 
-        episodes = base_episodes(self.name, base.labels, base.class_ids, self.params)
+        episodes = base_episodes(base.labels, base.class_ids, self.params)
         generator = self.context.base_random.torch("graph", "episodes")
         others = {"params": list(encoder.parameters()), "lr": self.params.encoder_lr}
         train_on_episodes(attention, embed, episodes, self.params, generator, progress, others)
@@ -242,15 +238,9 @@ class CecTrained(EvolvedClassifier):
         super().load_pretrained(tensors)
         self.network.backbone.load_state_dict(part_of(tensors, ENCODER))
 
-    @torch.no_grad()
     def embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
         """Return the trained network's features (n, D) of images, in full precision."""
-        images, backbone = _images(samples), self.network.backbone.eval()
-        found = [
-            backbone(self.network.test_pixels(images[part])).float()
-            for part in batches(len(images), EVALUATION_BATCH)
-        ]
-        return torch.cat(found)
+        return embedded(self.network, _images(samples))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the prototypes (classes seen, D), the graph's tensors and the network's."""

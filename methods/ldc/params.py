@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from fscil_bench.errors import UsageError
+from fscil_bench.method import Terms
 
 from .._shared.statistics import Space
 from .matching import FULL_SAMPLES_PER_DIM, Directions, Loss
-from .training import UnitTraining
 from .unit import UnitShape
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -133,32 +133,19 @@ class LdcParams:
             sees_shots=self.recurrent_inputs == "shots",
         )
 
-    def unit_training(self) -> UnitTraining:
-        """Return how the unit is trained."""
-        return UnitTraining(
-            loss=self.loss,
-            directions=self.directions,
-            steps=self.unit_steps,
-            lr=self.unit_lr,
-            classes=self.unit_classes,
-            samples=self.unit_samples,
-            shots=self.simulated_shots,
-            biased=self.biased_steps,
-            virtual=self.virtual_classes,
-        )
-
     def noise_rank(self, dim: int) -> int:
         """Return how many normal numbers a sample of `dim` dimensions takes."""
         if self.sampler == "released":
             return 1
         return dim * (self.nearest if self.covariance == "empirical" else 1)
 
-    def check(self, dim: int) -> None:
-        """Refuse parameters that do not fit one another, for features of `dim` dimensions.
+    def check(self, terms: Terms) -> None:
+        """Refuse parameters that do not fit one another, or the run's terms.
 
         Raises:
             UsageError: they do not; the message says which, and what to set instead.
         """
+        dim = terms.feature_dim
         needed = FULL_SAMPLES_PER_DIM * dim
         if self.directions == "full" and self.loss != "emd" and self.unit_samples < needed:
             raise UsageError(
@@ -170,26 +157,18 @@ class LdcParams:
                 "ldc: virtual_classes > 0 mixes classes that have no covariance of their own; use "
                 "covariance=mapped or shared, or virtual_classes=0"
             )
+        if self.covariance == "empirical" and self.nearest > terms.base_classes:
+            raise UsageError(
+                f"ldc: nearest={self.nearest}, but there are {terms.base_classes} base classes to "
+                f"borrow covariances from; set nearest to at most {terms.base_classes}"
+            )
+        if self.statistics == "heldout" and not terms.heldout:
+            raise UsageError(
+                "ldc: statistics=heldout needs base training images that the backbone was not "
+                "trained on; use a recipe with holdout > 0, or statistics=train"
+            )
 
 
-UNIT_PARAMS = (
-    "space",
-    "tukey_beta",
-    "sampler",
-    "covariance",
-    "recurrent_steps",
-    "recurrent_inputs",
-    "hidden",
-    "kernel",
-    "loss",
-    "directions",
-    "statistics",
-    "unit_steps",
-    "unit_lr",
-    "unit_classes",
-    "unit_samples",
-    "simulated_shots",
-    "biased_steps",
-    "virtual_classes",
-)
+_NAMES = [field.name for field in fields(LdcParams)]
+UNIT_PARAMS = tuple(_NAMES[: _NAMES.index("virtual_classes") + 1])
 """The parameters that the unit depends on."""

@@ -147,7 +147,7 @@ class BrokenAtTheEnd(Representation):
 
 
 def test_weights_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
-    broken = training(epochs=2)
+    broken = training(epochs=2, batch_size=32)  # one step an epoch
     broken.representation = BrokenAtTheEnd(None)
     with pytest.raises(FscilError, match=r"after epoch 2 the weights .* are not finite; lower"):
         broken.run(tmp_path, Silent())

@@ -129,7 +129,7 @@ def test_what_it_stores_by_hand() -> None:
 
 def test_too_small_a_dimension_is_refused_with_the_numbers() -> None:
     with pytest.raises(UsageError, match="dim = 8 is less than the 10 classes"):
-        nc_fscil(dim=8)
+        NcFscil.check(NcFscil.Params(dim=8), ToyTask().terms)
 
 
 def test_a_neck_for_other_sessions_is_refused() -> None:
@@ -142,9 +142,3 @@ def test_a_neck_for_other_sessions_is_refused() -> None:
 def test_a_rate_that_diverges_is_named() -> None:
     with pytest.raises(FscilError, match="lower lr"):
         nc_fscil(base_lr=1e30)
-
-
-def test_published_values_are_parameters() -> None:
-    for values in NcFscil.published.values():
-        NcFscil.Params(**values)
-    assert NcFscil.Params(**NcFscil.published["cub200"]).steps(10) == 150
