@@ -114,9 +114,10 @@ class Protocol(_Frozen):
     `train_images` is the number of training images a class of the full data set
     has; a copy that has fewer is used, and every run and table says so. `class_order` is the
     data set's own, a seeded permutation of it, `seed:3`, or the order of a list beside the
-    protocol's file, `list:FILE`, with the key of a class on each line. `data` is where a user's
-    own data lie, relative to the protocol's file; it is in no key and no record, the images'
-    digest is; nor is the place of `canonical_shots`, whose rows' digest is.
+    protocol's file, `list:FILE`, with the key of a class on each line; classes that it does not
+    name are left out. `data` is where a user's own data lie, relative to the protocol's file; it
+    is in no key and no record, the images' digest is; nor is the place of `canonical_shots`, whose
+    rows' digest is.
     `reader_options` are passed on to the data set's reader. With `test_from_train` that fraction
     of every class's training images plays the test images, and the test half is never read.
     """

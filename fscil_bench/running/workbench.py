@@ -19,7 +19,7 @@ from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
 from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.errors import DataError, FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network, Terms
 from fscil_bench.options import Options
 from fscil_bench.params import params_dict, parse_params, published_params, refuse_unstorable
@@ -140,12 +140,13 @@ class Workbench:
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        pretraining = self._pretraining(protocol)
         if not protocol.recipe.epochs:
-            _check_given(request, protocol, pretraining)
-        dataset = self.dataset(protocol, folder)
+            _check_given(request, protocol, self._pretraining(protocol))
+        pretraining, dataset = self._inputs(protocol, folder)
         method.value.check(params, _terms(protocol, dataset))
         split, table = _split(request, protocol, folder, dataset)
+        if table is not None:
+            canonical_shots(table, protocol, dataset)  # known now, and not after base training
         representation = RepresentationSpec(
             name=brought.name,
             params=params_dict(brought_params),
@@ -251,28 +252,37 @@ class Workbench:
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
-        try:
-            reader = self.registry.get("data set", protocol.dataset)
-        except UsageError as error:
-            raise UsageError(
-                f"protocol {protocol.name!r} in {folder}: dataset = {protocol.dataset!r}: {error}"
-            ) from error
+        reader, roots = self._reader(protocol, folder)
         request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
-        own = (folder / protocol.data,) if protocol.data else ()
         images = request.images.model_dump()
-        key = digest_of([reader.name, request.classes, images, request.options, *map(str, own)])
+        key = digest_of([reader.name, request.classes, images, request.options, *map(str, roots)])
         if key not in self._datasets:
-            options = self.options
-            cache = ImageCache(
-                self.store, self.progress, options.skip_broken, options.unofficial_data
-            )
-            roots = (*own, *self.options.data_roots)
+            cache = self._image_cache()
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
         dataset = reordered(self._datasets[key], protocol.class_order, folder)
         if protocol.test_from_train is not None:
             dataset = base_training_data(dataset, protocol)
         check_dataset(protocol, dataset)
         return dataset
+
+    def _reader(self, protocol: Protocol, folder: Path) -> tuple[Plugin, tuple[Path, ...]]:
+        """Return the protocol's reader, and where it looks."""
+        try:
+            reader = self.registry.get("data set", protocol.dataset)
+        except UsageError as error:
+            raise UsageError(
+                f"protocol {protocol.name!r} in {folder}: dataset = {protocol.dataset!r}: {error}"
+            ) from error
+        own = (folder / protocol.data,) if protocol.data else ()
+        return reader, (*own, *self.options.data_roots)
+
+    def _find(self, protocol: Protocol, folder: Path) -> None:
+        reader, roots = self._reader(protocol, folder)
+        reader.value().find(roots, self._image_cache().digest)
+
+    def _image_cache(self) -> ImageCache:
+        options = self.options
+        return ImageCache(self.store, self.progress, options.skip_broken, options.unofficial_data)
 
     def precision(self, protocol: Protocol) -> Precision:
         """Return the precision of base training, as the options or a measurement say."""
@@ -281,6 +291,18 @@ class Workbench:
             return known[self.options.precision]
         folder = partial(self.store.cache_folder, "precision")
         return faster_precision(protocol.backbone, protocol.images.size, self.device, folder)
+
+    def _inputs(self, protocol: Protocol, folder: Path) -> tuple[Pretraining, Dataset]:
+        """Return the weights and the data; of both that are missing one error, data first."""
+        try:
+            pretraining = self._pretraining(protocol)
+        except DataError as weights:
+            try:
+                self._find(protocol, folder)
+            except DataError as data:
+                raise DataError(f"{data}\n{weights}") from data
+            raise
+        return pretraining, self.dataset(protocol, folder)
 
     def _pretraining(self, protocol: Protocol) -> Pretraining:
         weights = None if self.options.weights is None else str(self.options.weights)
@@ -446,7 +468,7 @@ def _split(
     if request.index_list is not None:
         if request.split not in (None, LISTED):
             raise UsageError("give either --split or --index-list, not both")
-        rows = shots_from_lists(request.index_list, index_of(dataset))
+        rows = shots_from_lists(request.index_list, index_of(dataset), protocol.shot)
         check_listed_sessions(request.index_list, rows, protocol, dataset)
         return LISTED, CanonicalShots(request.index_list, rows)
     name = request.split or protocol.split
