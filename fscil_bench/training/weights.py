@@ -161,7 +161,8 @@ def _prefix(path: Path, names: Iterable[str], own_names: Mapping[str, str]) -> s
         starts = [0, *(dot.end() for dot in re.finditer(r"\.", name))]
         counts.update(name[:start] for start in starts if _canonical(name[start:]) in own_names)
     best = [prefix for prefix, count in counts.items() if count == max(counts.values())]
-    if len(best) > 1 and counts[best[0]] > 1:
+    needed = sum(not name.endswith("batches_tracked") for name in own_names)
+    if len(best) > 1 and counts[best[0]] >= needed:
         raise DataError(
             f"{path}: holds several networks, under {listed(map(repr, best))}; save the tensors of "
             "one of them alone"

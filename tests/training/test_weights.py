@@ -249,6 +249,14 @@ def test_a_network_of_other_names_is_refused_with_names_of_both_sides(tmp_path: 
     assert "1 unexpected: 'convnet.conv_1_3x3.weight' (16×3×3×3)" in text
 
 
+def test_blocks_that_look_alike_are_not_taken_for_networks(tmp_path: Path) -> None:
+    names = ("conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var")
+    content = {f"blocks.{number}.{name}": torch.ones(16) for number in (0, 1) for name in names}
+    path = saved(tmp_path / "w.pth", content)
+    with pytest.raises(DataError, match=r"\(0 of 126 tensors fit\).*10 unexpected: 'blocks\.0"):
+        fit(build_backbone("resnet20", 0), path)
+
+
 def test_a_file_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
     network = small()
     content = {**tensors(), "unexpected": torch.ones(1)}
