@@ -10,12 +10,13 @@ from pydantic import BaseModel
 
 from fscil_bench.spec import RunSpec, digest_of
 
-CHANCE_AND_CODE = {
+CHANCE_PRECISION_AND_CODE = {
     "seed",
     "shots",
     "code",
     "engine",
     "representation.seed",
+    "representation.precision",
     "representation.code",
     "representation.engine",
 }
@@ -62,10 +63,18 @@ def test_every_field_changes_the_key(spec: RunSpec) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-def test_only_chance_and_code_leave_the_row_as_it_is(spec: RunSpec) -> None:
+def test_only_chance_precision_and_code_leave_the_row_as_it_is(spec: RunSpec) -> None:
     same = {path for path, variant in variants(spec) if variant.row == spec.row}
 
-    assert same == CHANCE_AND_CODE
+    assert same == CHANCE_PRECISION_AND_CODE
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_precision_and_code_train_another_network_of_the_same(spec: RunSpec) -> None:
+    trained = spec.representation
+    same = {path for path, other in variants(trained) if other.training == trained.training}
+
+    assert same == {"precision", "code", "engine"}
 
 
 @pytest.mark.parametrize("path", ["code", "engine", "representation.code", "representation.engine"])

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import pandas as pd
 
 from fscil_bench.defaults import FIRST_METHOD
+from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.reporting.frame import Results, run_frame
@@ -32,8 +34,10 @@ from fscil_bench.reporting.usual import (
 from fscil_bench.request import Selection
 from fscil_bench.running.commands import protocol_word
 from fscil_bench.running.sessions import SPLITS, outlier_fraction
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store.runs import StoredRun
+
+Made = TypeVar("Made", bound=StoredRun | StoredEpisodes)
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,56 @@ def asked_for(spec: RunSpec, selection: Selection) -> bool:
     )
 
 
+def of_one_network(made: Sequence[Made]) -> tuple[list[Made], list[Made]]:
+    """Return what was made from one network for each training, that of the newest, and the rest.
+
+    One specification trains other weights on another machine, or with other threads, and what
+    differs between two networks is not the methods'. A record that does not tell its network has
+    the one that others with its representation have, if that is one; else one of its own.
+    """
+    trained = [_representation(each) for each in made]
+    frame = pd.DataFrame(
+        {
+            "training": [spec.training for spec in trained],
+            "key": [spec.key for spec in trained],
+            "network": [each.record.network or None for each in made],
+            "created": [each.record.created for each in made],
+        },
+        dtype=object,
+    )
+    known = frame.groupby("key")["network"]
+    frame["network"] = frame["network"].fillna(
+        known.transform("first").where(known.transform("nunique") == 1, frame["key"])
+    )
+    ordered = frame.sort_values("created", kind="stable")
+    newest = ordered.groupby("training")["network"].transform("last")
+    kept = frame["network"].eq(newest)
+    parts = {side: [made[place] for place in kept.index[kept == side]] for side in (True, False)}
+    return parts[True], parts[False]
+
+
+def other_network_lines(left: Sequence[StoredRun | StoredEpisodes], what: str) -> list[str]:
+    """Say how many `what` (in the singular) of each training `of_one_network` leaves out."""
+    groups: dict[tuple[str, int], list[str]] = {}
+    for each in left:
+        brought = _representation(each)
+        groups.setdefault((brought.name, brought.seed), []).append(_run_spec(each).method)
+    return [
+        f"{len(methods)} {what}{'s' * (len(methods) > 1)} of {', '.join(sorted(set(methods)))} "
+        f"left out: made from another network of representation {name}, representation_seed "
+        f"{seed}, than the newest, so that more than the methods would differ."
+        for (name, seed), methods in groups.items()
+    ]
+
+
+def _run_spec(made: StoredRun | StoredEpisodes) -> RunSpec:
+    return made.spec if isinstance(made, StoredRun) else made.spec.run
+
+
+def _representation(made: StoredRun | StoredEpisodes) -> RepresentationSpec:
+    return _run_spec(made).representation
+
+
 def current(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of a run frame that may be averaged, rows in order of their first run.
 
@@ -150,12 +204,18 @@ def labelled(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
 
 
 def chosen(results: Results) -> Chosen:
-    """Return all rows that the selection asks for, in order of their first run."""
-    keys = [run.key for run in results.runs if asked_for(run.spec, results.selection)]
-    problems = [results.damaged[key] for key in keys if key in results.damaged]
+    """Return all rows that the selection asks for, in order of their first run.
+
+    Each representation seed has one network (`of_one_network`).
+    """
+    asked = [run for run in results.runs if asked_for(run.spec, results.selection)]
+    problems = [results.damaged[run.key] for run in asked if run.key in results.damaged]
+    whole = [run for run in asked if run.key not in results.damaged]
+    kept, left = of_one_network(whole)
     frame = results.frame
-    runs = current(run_frame(frame[frame["key"].isin(keys)]))
-    return Chosen(results, labelled(runs, results), (), (*results.unread_runs, *problems))
+    runs = current(run_frame(frame[frame["key"].isin([run.key for run in kept])]))
+    notes = tuple(other_network_lines(left, "run"))
+    return Chosen(results, labelled(runs, results), notes, (*results.unread_runs, *problems))
 
 
 def rows_of_protocol(results: Results, report: str, rows: str = "") -> Chosen:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import pandas as pd
+
 from fscil_bench.episodes.store import EpisodesRecord
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Recipe
@@ -71,6 +73,7 @@ def row_facts(chosen: Chosen, label: str) -> dict[str, str]:
     records = [run.record for run in chosen.runs(label)]
     facts = {
         **training_facts(spec, registry),
+        "precision": f"precision {precision_text(chosen.of(label))}",
         **image_facts(spec, records),
         "split": f"split {spec.split}",
         "axes": axes_text(chosen.axes(label), spec.split),
@@ -81,6 +84,14 @@ def row_facts(chosen: Chosen, label: str) -> dict[str, str]:
         "notes": notes_text(records),
     }
     return {name: text for name, text in facts.items() if text}
+
+
+def precision_text(runs: pd.DataFrame) -> str:
+    """Return the precision of a row's runs; of several, which representation seeds have each."""
+    seeds = runs.groupby("precision")["representation_seed"].agg(numbers_text)
+    if len(seeds) == 1:
+        return str(seeds.index[0])
+    return " and ".join(f"{name} (representation_seed {own})" for name, own in seeds.items())
 
 
 def axes_text(axes: Collection[tuple[int, int]], split: str) -> str:

@@ -127,7 +127,6 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
             settings.update({f"image {key}": v for key, v in value.items()})
         else:
             settings[name] = value
-    settings["precision"] = representation["precision"]
     settings["data fingerprint"] = representation["data_fingerprint"]
     for name in _COPIED:
         if representation[name] != protocol[name]:

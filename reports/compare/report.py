@@ -130,7 +130,7 @@ def _short_names(chosen: Chosen) -> dict[str, str]:
 
 
 def _nothing_to_compare(chosen: Chosen) -> str:
-    listed = "\n  ".join(chosen.labels)
+    listed = "\n  ".join([*chosen.labels, *chosen.notes])
     return (
         "no two of the chosen rows share a seed on equal terms (classes, shots, test images, "
         f"engine), so that nothing can be paired; the rows are\n  {listed}"

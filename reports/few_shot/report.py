@@ -16,7 +16,7 @@ from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.metrics import mean_interval
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Column, Document, Lack, Notes, Report, Table
-from fscil_bench.reporting.choice import asked_for
+from fscil_bench.reporting.choice import asked_for, of_one_network, other_network_lines
 from fscil_bench.reporting.facts import (
     bytes_text,
     fact_lines,
@@ -105,7 +105,8 @@ class FewShot(Report):
         del frame
         registry = self.results.registry
         asked = [e for e in self.results.episodes if asked_for(e.spec.run, self.results.selection)]
-        stored = [each for each in asked if each.readable]
+        readable = [each for each in asked if each.readable]
+        stored, left = of_one_network(readable)
         problems = [f"left out: {each.damage}" for each in asked if not each.readable]
         damaged = [*self.results.unread_episodes, *problems]
         missing = self._missing(params, stored)
@@ -121,7 +122,7 @@ class FewShot(Report):
             parts=[
                 episode_table(rows, params.against),
                 *([compared] if params.against else []),
-                Notes(episode_notes(rows, registry)),
+                Notes([*episode_notes(rows, registry), *other_network_lines(left, "set")]),
             ],
             lacks=[Lack("", command) for command in missing],
             warnings=damaged,

@@ -133,6 +133,7 @@ def grid_notes(grid: Grid) -> list[str]:
         *lines,
         *unequal_lines(list(chosen.specs.values())),
         *left_out_lines(chosen),
+        *chosen.notes,
         *(
             f"{count} stored {'row' if count == 1 else 'rows'} left out, {reason}."
             for reason, count in grid.left_out.items()

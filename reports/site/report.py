@@ -80,7 +80,7 @@ class Site(Report):
         return Document(
             title="Site",
             parts=(_summary(runs, entries, shelves), *_numbers(frame, runs, entries)),
-            warnings=self._damaged(),
+            warnings=(*self._damaged(), *(note for rows in found for note in rows.notes)),
             attachments={**pages.files, **asset_files(), **copies},
         )
 
@@ -234,7 +234,7 @@ def _add_runs(
         pages.add(
             f"runs/{run.key}.html",
             "run.html",
-            label=labels[run.spec.row],
+            label=labels.get(run.spec.row),
             shown=run.key in averaged,
             **run_page(run, registry),
         )
