@@ -16,7 +16,7 @@ from fscil_bench.reporting.accuracy import (
 )
 from fscil_bench.reporting.choice import Chosen, meant_rows, own_rows
 from fscil_bench.reporting.facts import note_lines
-from fscil_bench.reporting.figures import curves
+from fscil_bench.reporting.figures import curves, far_sentence
 from fscil_bench.reporting.lacks import lacking_runs
 from fscil_bench.reporting.measures import formulas
 from fscil_bench.reporting.usual import registered_protocol
@@ -91,6 +91,7 @@ def _curve(rows: Chosen) -> Figure:
     # The legend then reads from top to bottom as the curves end.
     numbers = curve_numbers(rows)
     caption = "accuracies against the number of classes seen; bands are the same intervals."
+    caption += far_sentence(numbers)
     return Figure("curve", lambda: curves(numbers), numbers, caption)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import cast
 
 import pandas as pd
@@ -11,6 +12,7 @@ from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.report import Column
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.facts import numbers_text
+from fscil_bench.reporting.measures import PERCENT
 from fscil_bench.reporting.statistics import aggregate
 from fscil_bench.reporting.tables import ROW_COLUMNS, measure_columns
 
@@ -55,7 +57,8 @@ def accuracy_columns(chosen: Chosen) -> list[Column]:
     """Return the columns of the field's table: a row's name and runs, sessions, and its summary."""
     count = chosen.sessions["session"].max() + 1
     group = "Accuracy in session (%)"
-    sessions = [Column(f"session_{t}", str(t), group, best="highest") for t in range(count)]
+    session = partial(Column, group=group, best="highest", limits=PERCENT)
+    sessions = [session(f"session_{t}", str(t)) for t in range(count)]
     return [*ROW_COLUMNS, *sessions, *measure_columns(*SUMMARY)]
 
 

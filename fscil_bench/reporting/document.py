@@ -17,6 +17,8 @@ from fscil_bench.reporting.tables import (
     escape_markdown,
     latex_table,
     markdown_table,
+    small_print,
+    table_notes,
 )
 from fscil_bench.request import Selection, seeds_text
 from fscil_bench.spec import digest_of
@@ -149,30 +151,25 @@ def _markdown_of_table(table: Table) -> Iterator[str]:
     yield markdown_table(table)
     if table.formulas:
         yield escape_markdown(" ".join(map(plain, table.formulas)))
-    if table.notes:
-        yield _bullets(table.notes)
+    if notes := table_notes(table):
+        yield _bullets(notes)
 
 
 def _latex(parts: Sequence[Part]) -> Iterator[str]:
     for part in parts:
         match part:
             case str():
-                yield _small([part])
+                yield small_print([escape_latex(part)])
             case Table():
                 if part.printed:
-                    yield (_small([part.caption]) if part.caption else "") + latex_table(part)
+                    caption = [escape_latex(part.caption)] if part.caption else []
+                    yield (small_print(caption) if caption else "") + latex_table(part)
             case Notes():
                 if part.lines:
-                    yield _small(part.lines)
+                    yield small_print(map(escape_latex, part.lines))
             case Section():
                 yield f"\\textbf{{{escape_latex(part.title)}}}\n"
                 yield from _latex(part.parts)
-
-
-def _small(lines: Sequence[str]) -> str:
-    # Unlike a box, a group can go on over the end of a page.
-    body = " \\par\n".join(escape_latex(line) for line in lines)
-    return f"{{\\footnotesize\\raggedright\\noindent\n{body}\\par}}\n"
 
 
 def _bullets(lines: Sequence[str]) -> str:

@@ -199,7 +199,10 @@ def bytes_text(counts: Sequence[int]) -> str:
 
 
 def notes_text(records: Records) -> str:
-    """Return the methods' remarks on their runs, each with all its values over the records."""
+    """Return the methods' remarks on their runs, each with all its values over the records.
+
+    A count that is 0 in all of them says that there was nothing to remark.
+    """
     values: dict[str, list[str]] = {}
     for record in records:
         for name, value in record.notes.items():
@@ -207,6 +210,7 @@ def notes_text(records: Records) -> str:
     texts = [
         f"{name} = {' / '.join(dict.fromkeys(each))} ({len(each)} of {_runs(len(records))})"
         for name, each in values.items()
+        if set(each) != {"0"}
     ]
     return f"the method notes {', '.join(texts)}" if texts else ""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 # Loading Matplotlib takes a third of a second, and every command loads every report.
@@ -50,6 +51,10 @@ STYLE: dict[str, Any] = {
 # Nine markers and four dashes share no factor: a grayscale print tells 36 lines apart.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DASHES = ("-", "--", "-.", ":")
+SHARE = 1 / 6
+"""Of an axis: values that together take less are told apart only if others leave it."""
+SHRUNK = 2 / 3
+"""To which part an axis must shrink for a panel of its own."""
 _LEGEND_CHARACTERS = 48
 _TICKS = 11
 _GREY = "0.7"
@@ -117,21 +122,16 @@ def add_legend(
         text.set_text(label)
 
 
-def curves(
-    numbers: pd.DataFrame,
-    x_label: str = "Number of classes seen",
-    y_label: str = "Accuracy (%)",
-    behind: pd.DataFrame | None = None,
-    x: str = "classes_seen",
-) -> Figure:
-    """Return curves with interval bands, and a legend below, in the order given.
+def curves(numbers: pd.DataFrame, behind: pd.DataFrame | None = None) -> Figure:
+    """Return accuracy over classes seen as curves with interval bands, and a legend below.
+
+    Where `far_curves` has some, a panel above shows the others enlarged. A band that leaves
+    0 to 100 % is not drawn.
 
     Args:
-        numbers: a row a point: `label`, `x`, `mean`, and the band's `low` and `high` (or NaN).
-        x_label: what stands below the axes.
-        y_label: what stands beside them.
+        numbers: a row a point: `label`, `classes_seen`, `mean`, and the band's `low` and `high` (or
+            NaN), in %; the legend is in its order.
         behind: the same of thin grey lines with their names beside their last points.
-        x: the column of positions.
     """
     behind = numbers.iloc[:0] if behind is None else behind
     names = list(numbers["label"].unique())
@@ -142,21 +142,64 @@ def curves(
     height, width = 2.2 + 0.14 * math.ceil(lines / columns), COLUMN_WIDTH
     if len(behind):
         height, width = height + 0.6, width + MARGIN
-    figure = new_figure(height, width)
-    axes = figure.add_subplot()
-    handles = []
-    for index, name in enumerate(names):
-        style, points = look(index), numbers[numbers["label"] == name]
-        handles += axes.plot(points[x], points["mean"], **style)
-        band = {"color": style["color"], "alpha": 0.2, "linewidth": 0}
-        axes.fill_between(points[x], points["low"], points["high"], **band)
-    positions = sorted({*numbers[x], *behind[x]})
-    axes.set_xticks(positions[:: math.ceil(len(positions) / _TICKS)])
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    _draw_behind(axes, behind, x)
+    near = numbers[~numbers["label"].isin(far_curves(numbers))]
+    panels = 1 + (len(near) < len(numbers))
+    figure = new_figure(height + 1.3 * (panels - 1), width)
+    stacked = figure.subplots(panels, sharex=True, squeeze=False, height_ratios=[1, 0.7][:panels])
+    positions = sorted({*numbers["classes_seen"], *behind["classes_seen"]})
+    for (axes,) in stacked:
+        handles = _draw_curves(axes, numbers, names)
+        _draw_behind(axes, behind)
+        axes.set_xticks(positions[:: math.ceil(len(positions) / _TICKS)])
+        axes.set_ylabel("Accuracy (%)")
+    axes.set_xlabel("Number of classes seen")
+    if panels == 2:
+        low, high = _range(near)
+        stacked[0, 0].set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    unnamed = behind.drop_duplicates("label", keep="last")
+    for (axes,) in stacked:
+        within = unnamed["mean"].between(*axes.get_ylim())
+        _name_ends(axes, unnamed[within], _NAMES // panels)
+        unnamed = unnamed[~within]
     add_legend(figure, handles, labels, columns)
     return figure
+
+
+def far_curves(numbers: pd.DataFrame) -> list[str]:
+    """Return the labels of curves that take the others' room on an axis.
+
+    Those whose last points are `outlying`, if without them the axis shrinks to `SHRUNK` or less.
+    """
+    ends = numbers.drop_duplicates("label", keep="last")
+    far: list[str] = ends["label"][outlying(ends["mean"].to_numpy())].tolist()
+    near = numbers[~numbers["label"].isin(far)]
+    if not far or np.ptp(_range(near)) > SHRUNK * np.ptp(_range(numbers)):
+        return []
+    return far
+
+
+def far_sentence(numbers: pd.DataFrame) -> str:
+    """Return what a caption says of the panels of `curves`; nothing of a single one."""
+    far = far_curves(numbers)
+    return f" Above: enlarged, without {', '.join(far)}; below: all." if far else ""
+
+
+def outlying(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return a mask of the values without which an axis shows the others apart.
+
+    The others are the most neighbouring ones, more than half of all, that take less than `SHARE`
+    of the axis from the smallest to the largest value. None is outlying where no others are so
+    close, or where these are all alike. NaN is not outlying.
+    """
+    data = np.asarray(values, dtype=float)
+    known = np.sort(data[np.isfinite(data)])
+    for size in range(len(known) - 1, len(known) // 2, -1):
+        ranges = known[size - 1 :] - known[: len(known) - size + 1]
+        first = int(ranges.argmin())
+        if 0 < ranges[first] < SHARE * (known[-1] - known[0]):
+            outside: np.ndarray = (data < known[first]) | (data > known[first + size - 1])
+            return outside
+    return np.zeros(data.shape, dtype=bool)
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:
@@ -165,7 +208,6 @@ def spread(values: Sequence[float], gap: float) -> list[float]:
     In the order of `values`, which need not be sorted; nearness is the sum of squares. Without the
     gaps, what is left must not fall: an isotonic regression.
     """
-    import numpy as np
     from scipy.optimize import isotonic_regression
 
     order = np.argsort(values, kind="stable")
@@ -175,20 +217,44 @@ def spread(values: Sequence[float], gap: float) -> list[float]:
     return [float(place) for place in placed]
 
 
-def _draw_behind(axes: Axes, numbers: pd.DataFrame, x: str) -> None:
-    ends = numbers.drop_duplicates("label", keep="last")
-    for index, name in enumerate(ends["label"]):
+def _bands(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Return the bounds of the bands that are drawn, NaN elsewhere."""
+    bounds = numbers[["low", "high"]]
+    return bounds.where((bounds["low"] >= 0) & (bounds["high"] <= 100))
+
+
+def _range(numbers: pd.DataFrame) -> tuple[float, float]:
+    drawn = _bands(numbers).assign(mean=numbers["mean"])
+    return drawn.min().min(), drawn.max().max()
+
+
+def _draw_curves(axes: Axes, numbers: pd.DataFrame, names: Sequence[str]) -> list[Artist]:
+    handles: list[Artist] = []
+    for index, name in enumerate(names):
+        style, points = look(index), numbers[numbers["label"] == name]
+        handles += axes.plot(points["classes_seen"], points["mean"], **style)
+        bands = _bands(points)
+        band = {"color": style["color"], "alpha": 0.2, "linewidth": 0}
+        axes.fill_between(points["classes_seen"], bands["low"], bands["high"], **band)
+    return handles
+
+
+def _draw_behind(axes: Axes, numbers: pd.DataFrame) -> None:
+    for index, name in enumerate(numbers["label"].unique()):
         points = numbers[numbers["label"] == name]
         dash = DASHES[index % len(DASHES)]
-        axes.plot(points[x], points["mean"], color=_GREY, linewidth=0.6, linestyle=dash, zorder=1)
-    if ends.empty:
-        return
+        place = points["classes_seen"], points["mean"]
+        axes.plot(*place, color=_GREY, linewidth=0.6, linestyle=dash, zorder=1)
+
+
+def _name_ends(axes: Axes, ends: pd.DataFrame, room: int) -> None:
+    """Write beside the axes, where there is room for so many, the names of lines that end there."""
     low, high = axes.get_ylim()
-    places = spread(list(ends["mean"]), (high - low) / _NAMES)
+    places = spread(list(ends["mean"]), (high - low) / room)
     for (_, end), place in zip(ends.iterrows(), places, strict=True):
         axes.annotate(
             end["label"],
-            (end[x], end["mean"]),
+            (end["classes_seen"], end["mean"]),
             xytext=(1.03, place),
             textcoords=axes.get_yaxis_transform(),
             fontsize=5.5,

@@ -27,6 +27,7 @@ from fscil_bench.reporting.facts import (
     training_facts,
     unequal_lines,
 )
+from fscil_bench.reporting.measures import PERCENT
 from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.request import Design, RunRequest, Wanted, seeds_text
 from fscil_bench.running.commands import protocol_word, wanted_commands
@@ -164,7 +165,7 @@ def episode_table(rows: Sequence[EpisodeRow], against: str) -> Table:
         UsageError: `against` names no row, or several.
     """
     settings = sorted({setting for row in rows for setting in row.accuracies})
-    columns = [Column(s.key, s.title, best="highest") for s in settings]
+    columns = [Column(s.key, s.title, best="highest", limits=PERCENT) for s in settings]
     if against:
         columns += [
             Column(f"{s.key}_difference", f"{s.title} − {against}", best="highest")
