@@ -29,7 +29,7 @@ from fscil_bench.protocol import ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
-from fscil_bench.running.runner import run_sessions
+from fscil_bench.running.runner import named, run_sessions
 from fscil_bench.running.sessions import (
     LISTED,
     OUTLIER,
@@ -140,7 +140,9 @@ class Workbench:
         views = _checked_reading(method.value, request.views)
         pretraining = self._pretraining(protocol)
         dataset = self.dataset(protocol, folder)
-        method.value.check(params, _terms(protocol, dataset))
+        terms = _terms(protocol, dataset)
+        with named(method.value, "checking its parameters"):
+            method.value.check(params, terms)
         split, table = _split(request, protocol, folder, dataset)
         representation = RepresentationSpec(
             name=brought.name,
@@ -171,7 +173,8 @@ class Workbench:
             engine=engine_digest(*RUN),
         )
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
-        made = brought.value(brought_params)
+        with named(brought.value, "when it was made"):
+            made = brought.value(brought_params)
         return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
@@ -242,7 +245,9 @@ class Workbench:
             needs,
             base_views,
         )
-        method = plan.method(plan.params, self._context(plan, trained))
+        context = self._context(plan, trained)
+        with named(plan.method, "when it was made"):
+            method = plan.method(plan.params, context)
         return method, maker, self._pretrain(plan, method, maker)
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
@@ -301,7 +306,8 @@ class Workbench:
                 plan.pretraining,
             )
             folder = self.store.representation_folder(spec.key)
-            self._trained[spec.key] = training.run(folder, self.progress)
+            with named(plan.representation, "in base training"):
+                self._trained[spec.key] = training.run(folder, self.progress)
         return self._trained[spec.key]
 
     def features(self, plan: Plan, trained: TrainedRepresentation) -> dict[str, Features]:
@@ -379,8 +385,12 @@ class Workbench:
         path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
         if not path.exists():
             started = time.perf_counter()
-            with self.progress.task(f"{method.name}: learning from base data", 1.0) as task:
-                tensors = method.pretrain(maker.session(0), task.update)
+            base = maker.session(0)
+            with (
+                self.progress.task(f"{method.name}: learning from base data", 1.0) as task,
+                named(method, "learning from base data"),
+            ):
+                tensors = method.pretrain(base, task.update)
             if not isinstance(tensors, Mapping):
                 raise FscilError(
                     f"method {method.name!r}: pretrain returned {type(tensors).__name__} instead "
@@ -388,7 +398,8 @@ class Workbench:
                 )
             save_tensors(path, tensors, {"seconds": time.perf_counter() - started})
         tensors, meta = load_tensors(path)
-        method.load_pretrained(tensors)
+        with named(method, "taking what it learnt from base data"):
+            method.load_pretrained(tensors)
         return float(meta["seconds"])
 
 
