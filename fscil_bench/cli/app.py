@@ -330,9 +330,10 @@ def _list_runs(options: Options, registry: Registry) -> None:
         spec, brought = run_.spec, run_.spec.representation
         show(
             f"{run_.key}  {run_.record.created}  {spec.protocol.name}  "
-            f"{named_with_changes(spec, registry)} ({_shape(spec.protocol, registry)}, "
-            f"{brought.name}, {spec.split}, seed {spec.seed}, "
-            f"representation seed {brought.seed})  last {100 * last:.2f} %"
+            f"{named_with_changes(spec, registry)} ({spec.protocol.way_text}-way "
+            f"{spec.protocol.shot}-shot, {brought.name}, {spec.split}, seed {spec.seed}, "
+            f"representation seed {brought.seed}{_changes(spec.protocol, registry)})  "
+            f"last {100 * last:.2f} %"
         )
     for problem in problems:
         say(f"warning: {problem}")
@@ -340,18 +341,16 @@ def _list_runs(options: Options, registry: Registry) -> None:
         say(f"no runs in {store.results}")
 
 
-def _shape(protocol: Protocol, registry: Registry) -> str:
-    """Return way and shot, and what else is not the registered protocol's."""
+def _changes(protocol: Protocol, registry: Registry) -> str:
+    """Return, after a comma, what but way and shot is not the registered protocol's."""
     from fscil_bench.running.commands import changes
 
-    found = changes(protocol, registry)
-    usual = {"class_order": "dataset"} if protocol.name not in registry.names("protocol") else {}
-    told = [
-        f"{name} {value}"
-        for name, value in found.items()
+    usual = {} if protocol.name in registry.names("protocol") else {"class_order": "dataset"}
+    return "".join(
+        f", {name} {value}"
+        for name, value in changes(protocol, registry).items()
         if name not in ("way", "shot") and usual.get(name) != value
-    ]
-    return ", ".join([f"{protocol.way_text}-way {protocol.shot}-shot", *told])
+    )
 
 
 def _list_episodes(options: Options, registry: Registry) -> None:
@@ -371,7 +370,8 @@ def _list_episodes(options: Options, registry: Registry) -> None:
             f"{row['key']}  {row['created']}  {row['protocol']}  "
             f"{named_with_changes(each.spec.run, registry)} ({each.spec.design.title}, "
             f"{row['queries']} queries, {row['representation']}, seed {row['seed']}, "
-            f"representation seed {row['representation_seed']})  "
+            f"representation seed {row['representation_seed']}"
+            f"{_changes(each.spec.run.protocol, registry)})  "
             f"{100 * row['accuracy']:.2f} ± {100 * row['half_width']:.2f} % over "
             f"{row['episodes']} episodes"
         )
