@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 PositiveInt = Annotated[int, Field(gt=0, le=1_000_000)]
+NaturalInt = Annotated[int, Field(ge=0, le=1_000_000)]
 MOST = 1e38
 """What the weights' type can hold: a step of a larger rate is no number at all."""
 Channels = tuple[float, float, float]
@@ -66,10 +67,10 @@ class Recipe(_Frozen):
     `milestones` are the epochs at which a `step` schedule multiplies the rate by `gamma`.
     `checkpoint = "best"` keeps the epoch with the highest accuracy on `holdout`, a fraction of
     every base class's *training* images that the backbone is not trained on; test images never
-    choose anything.
+    choose anything. With `epochs = 0` nothing is trained: the network is that of a file.
     """
 
-    epochs: PositiveInt
+    epochs: NaturalInt
     batch_size: PositiveInt = 128
     lr: Annotated[float, Field(gt=0, le=MOST)] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -83,13 +84,20 @@ class Recipe(_Frozen):
 
     def scaled_milestones(self, epochs: int) -> tuple[int, ...]:
         """Return the milestones at the same share of so many epochs, each at least 1."""
-        share = epochs / self.epochs
+        if not epochs:
+            return ()
+        share = epochs / self.epochs if self.epochs else 1.0
         return tuple(dict.fromkeys(max(1, round(share * epoch)) for epoch in self.milestones))
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.checkpoint == "best" and self.holdout == 0:
             raise ValueError('checkpoint = "best" needs holdout > 0 to choose on')
+        if self.holdout and not self.epochs:
+            raise ValueError(
+                f"holdout = {self.holdout} has no meaning with epochs = 0: which images a network "
+                "from a file was trained on is not known"
+            )
         if self.schedule != "step" and self.milestones:
             raise ValueError(f'milestones have no effect with schedule = "{self.schedule}"')
         return self
@@ -108,9 +116,10 @@ class Protocol(_Frozen):
     `train_images` is the number of training images a class of the full data set
     has; a copy that has fewer is used, and every run and table says so. `class_order` is the
     data set's own, a seeded permutation of it, `seed:3`, or the order of a list beside the
-    protocol's file, `list:FILE`, with the key of a class on each line. `data` is where a user's
-    own data lie, relative to the protocol's file; it is in no key and no record, the images'
-    digest is; nor is the place of `canonical_shots`, whose rows' digest is.
+    protocol's file, `list:FILE`, with the key of a class on each line; classes that it does not
+    name are left out. `data` is where a user's own data lie, relative to the protocol's file; it
+    is in no key and no record, the images' digest is; nor is the place of `canonical_shots`, whose
+    rows' digest is.
     `reader_options` are passed on to the data set's reader. With `test_from_train` that fraction
     of every class's training images plays the test images, and the test half is never read.
     """
@@ -122,7 +131,7 @@ class Protocol(_Frozen):
     base_classes: PositiveInt
     way: PositiveInt | tuple[PositiveInt, ...]
     shot: PositiveInt
-    sessions: Annotated[int, Field(ge=0, le=1_000_000)]
+    sessions: NaturalInt
     class_order: Annotated[str, Field(pattern=r"^(dataset|seed:(0|[1-9][0-9]{0,17})|list:.+)$")] = (
         "dataset"
     )
@@ -188,7 +197,8 @@ class Protocol(_Frozen):
         """Return this protocol with top-level or recipe fields changed, validated anew.
 
         Where `way` or `base_classes` change and `sessions` is not given, there are as many
-        sessions as the classes allow. Milestones keep their share of changed `epochs`.
+        sessions as the classes allow. Milestones keep their share of changed `epochs`, and with
+        0 of them nothing is held out.
 
         Raises:
             UsageError: an unknown name, or a changed value does not fit.
@@ -207,6 +217,8 @@ class Protocol(_Frozen):
         changes |= self._sessions_left(changes)
         if "epochs" in changes and not {"milestones", "schedule"} & set(changes):
             changes["milestones"] = self.recipe.scaled_milestones(changes["epochs"])
+        if changes.get("epochs") == 0:
+            changes = {"holdout": 0.0, "checkpoint": "last", **changes}
         for name, value in changes.items():
             target = data["recipe"] if name in Recipe.model_fields else data
             target[name] = value

@@ -20,14 +20,17 @@ from fscil_bench.data.reader import (
     Pixels,
     ReadRequest,
     Source,
+    decode_rgb,
     file_digest,
     prepare,
+    read_file,
 )
 from fscil_bench.errors import DataError, some
 
-from ._archives.checks import read_file, refuse_web_page
+from ._archives.checks import refuse_web_page
 from ._archives.pickles import Table, as_integers, as_text, described, read_table
 from ._archives.tar import TarArchive
+from ._archives.tree import FolderTree
 
 FOLDER = "cifar-100-python"
 FILES = {
@@ -40,7 +43,12 @@ FILES = {
 FILE_LIMIT = 300_000_000
 """Bytes that a file may declare; the published training half has 155 million."""
 
-SIDE = 32
+SIDE, CLASSES = 32, 100
+HALVES, IMAGES = ("train", "test"), (".png", ".jpg", ".jpeg")
+NO_ORDER = (
+    "a copy with a folder for each class has not the order of the published one, by which the "
+    "published shots are called; use --split seeded"
+)
 
 ARCHIVE = f"{FOLDER}.tar.gz"
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"
@@ -49,10 +57,11 @@ SIZE = 169_001_437
 
 
 class Cifar100(DatasetReader):
-    """CIFAR100 from `cifar-100-python.tar.gz`, packed or unpacked.
+    """CIFAR100 from `cifar-100-python.tar.gz`, packed or unpacked, or `train/apple/*.png` ...
 
-    Classes are the fine labels in their own order. An image's number is its index in its half,
-    which is how the published lists name training images.
+    Classes are the fine labels in their own order, which is that of their names. An image's number
+    is its index in its half, which is how the published lists name training images; a copy in
+    class folders has none.
     """
 
     name = "cifar100"
@@ -71,6 +80,8 @@ class Cifar100(DatasetReader):
             for path in (root, root / FOLDER, root / self.name):
                 if all((path / name).is_file() for name in FILES):
                     return _folder(path, digest)
+                if _has_class_folders(path):
+                    return Source(path, f"folder:{FolderTree(path, HALVES).digest}", NO_ORDER)
         looked = ", ".join(str(root) for root in roots) or "no folder at all"
         raise DataError(
             f"neither {ARCHIVE} nor a folder {FOLDER} with {', '.join(FILES)} was found; looked "
@@ -85,6 +96,8 @@ class Cifar100(DatasetReader):
             DataError: a file is damaged or not CIFAR100's, or classes lack images.
         """
         path = source.location
+        if _has_class_folders(path):
+            return _class_folders(path, request.classes)
         files = read_files(path, list(FILES))
         names = class_names(files["meta"])
         if request.classes > len(names):
@@ -102,6 +115,9 @@ class Cifar100(DatasetReader):
     ) -> Iterator[Pixels | DataError]:
         """Yield the pixels of `items`, all of one half, in order; see `DatasetReader.images`."""
         if not items:
+            return
+        if _has_class_folders(source.location):
+            yield from _pictures(source.location, items, request)
             return
         name = items[0].key.partition("/")[0]
         stored = half(read_files(source.location, [name])[name])
@@ -156,6 +172,51 @@ def _items(name: str, stored: Stored, names: Sequence[str], classes: int) -> tup
         Item(f"{name}/{number:05d}", int(labels[number]), int(number))
         for number in np.flatnonzero(labels < classes)
     )
+
+
+def _has_class_folders(path: Path) -> bool:
+    """Tell whether images lie in the folders of their classes, in halves."""
+    return all((path / half / "aquarium_fish").is_dir() for half in HALVES)
+
+
+def _class_folders(path: Path, wanted: int) -> DatasetIndex:
+    """Return the images of a copy with a folder for each class; the names' order is the labels'."""
+    tree = FolderTree(path, HALVES)
+    found: dict[str, dict[str, list[str]]] = {half: {} for half in HALVES}
+    for name in tree.names:
+        half, _, rest = name.partition("/")
+        if half in HALVES and name.lower().endswith(IMAGES):
+            found[half].setdefault(rest.partition("/")[0], []).append(name)
+    names = sorted(found["train"])
+    if len(names) != CLASSES or names != sorted(found["test"]):
+        raise DataError(
+            f"{path}: train/ has images in {len(names)} class folders and test/ in "
+            f"{len(found['test'])}; the same {CLASSES} are expected in both"
+        )
+    if wanted > CLASSES:
+        raise DataError(f"{path}: has {CLASSES} classes, but the protocol asks for {wanted}")
+
+    def items(half: str) -> tuple[Item, ...]:
+        return tuple(
+            Item(file, label, -1 - place)  # below 0, where no published list can mean it
+            for label, name in enumerate(names[:wanted])
+            for place, file in enumerate(found[half][name])
+        )
+
+    keys = tuple(str(label) for label in range(wanted))
+    return DatasetIndex(tuple(names[:wanted]), items("train"), items("test"), keys)
+
+
+def _pictures(
+    path: Path, items: Sequence[Item], request: ReadRequest
+) -> Iterator[Pixels | DataError]:
+    for item in items:
+        try:
+            image = decode_rgb(read_file(path / item.key), str(path / item.key))
+        except DataError as error:
+            yield error
+        else:
+            yield prepare(image, request.images)
 
 
 @dataclass(frozen=True)
@@ -223,7 +284,10 @@ def class_names(meta: Stored) -> tuple[str, ...]:
     names = _entry(meta.table(), meta.where, "fine_label_names")
     if not isinstance(names, list) or not names:
         raise DataError(f"{meta.where}: fine_label_names is {described(names)}, not a list")
-    return tuple(as_text(name) for name in names)
+    try:
+        return tuple(as_text(name) for name in names)
+    except ValueError as error:
+        raise DataError(f"{meta.where}: fine_label_names: {error}") from error
 
 
 def half(stored: Stored) -> Half:

@@ -71,18 +71,22 @@ def check(
     from fscil_bench.data.cache import verify
     from fscil_bench.data.listing import protocol_of
     from fscil_bench.progress import for_terminal
+    from fscil_bench.running.sessions import published_shots
     from fscil_bench.running.workbench import Workbench
 
     bench = Workbench.open(options, for_terminal())
     protocol, folder = protocol_of(bench.registry, name)
     data = bench.dataset(protocol, folder)
     verify(data)
+    shots = published_shots(protocol, folder, data)
     show(f"protocol        {protocol.name}")
     show(f"data set        {data.name}")
     show(f"classes         {len(data.class_names)}")
     show(f"training images {len(data.train)}")
     show(f"test images     {len(data.test)}")
     show(f"fingerprint     {data.fingerprint}")
+    if shots:
+        show(f"published shots {shots}")
     if data.skipped:
         show(f"skipped         {data.skipped} broken images")
     if data.unofficial:
@@ -90,13 +94,14 @@ def check(
 
 
 @data_app.command(name="list")
-@command(only=("data_root", "cache", "plugins"))
+@command(only=("data_root", "results", "cache", "plugins"))
 def list_(options: Options) -> None:
     """Show which data sets are there, where, and how big; and what the caches hold."""
     from fscil_bench.data.cache import ImageCache
-    from fscil_bench.data.listing import cached, left_over, megabytes, whereabouts
+    from fscil_bench.data.listing import megabytes, whereabouts
     from fscil_bench.plugins.registry import load_registry
     from fscil_bench.progress import for_terminal
+    from fscil_bench.store.caches import cached, left_over
     from fscil_bench.store.runs import Store
 
     registry = load_registry(options.plugin_files)
@@ -109,15 +114,16 @@ def list_(options: Options) -> None:
             show(f"{name:<16} {whereabouts(reader, roots, digest)}")
     for folder, size in cached(store.cache):
         show(f"cache            {folder}  {megabytes(size)}")
-    if sizes := [size for _, size in left_over(store.cache)]:
+    if sizes := [size for _, size in left_over(store.cache, store.results)]:
+        places = f"{store.cache} and {store.results}"
         show(
-            f"{LEFTOVERS:<16} {len(sizes)} files or folders in {store.cache}, left over from "
+            f"{LEFTOVERS:<16} {len(sizes)} files or folders in {places}, left over from "
             f"interrupted work, if none is under way  {megabytes(sum(sizes))}"
         )
 
 
 @data_app.command()
-@command(only=("cache",))
+@command(only=("results", "cache"))
 def clear(
     options: Options,
     what: Annotated[
@@ -129,14 +135,20 @@ def clear(
 ) -> None:
     """Remove caches: decoded images, features, what methods learnt from base data.
 
-    Leftovers are what interrupted work left half-written; work under way needs its own.
+    Leftovers are what interrupted work left half-written, in results too; work under way needs
+    its own. Nothing is removed that fscil-bench did not make.
     """
-    from fscil_bench.data.listing import cached, left_over
+    from fscil_bench.store.caches import TAG, cached, foreign, is_marked, left_over
     from fscil_bench.store.runs import Store
 
     store = Store.of(options)
+    if store.cache.exists() and not is_marked(store.cache):
+        raise UsageError(
+            f"{store.cache}: not a cache of fscil-bench, it has no {TAG} of it (every run and "
+            "`fscil-bench data check` write one); nothing was removed"
+        )
     known = {str(folder): [folder] for folder, _ in cached(store.cache)}
-    known[LEFTOVERS] = [path for path, _ in left_over(store.cache)]
+    known[LEFTOVERS] = [path for path, _ in left_over(store.cache, store.results)]
     for name in what or list(known):
         if name not in known:
             hint = options.command("data", "list")
@@ -144,6 +156,8 @@ def clear(
         for path in known[name]:
             _remove(path)
             show(f"removed {path}")
+    for path in foreign(store.cache) if not what else ():
+        show(f"left    {path}, which fscil-bench did not make")
 
 
 @data_app.command()

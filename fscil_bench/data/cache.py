@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from fscil_bench.data.pixels import Images, ImageWriter
 from fscil_bench.data.reader import (
@@ -24,11 +23,15 @@ from fscil_bench.data.reader import (
     Source,
     file_digest,
 )
-from fscil_bench.errors import DataError, StoreError
+from fscil_bench.errors import DataError
 from fscil_bench.progress import Progress
 from fscil_bench.spec import digest_of
+from fscil_bench.store.caches import changed_file, mark, remembered_digests
 from fscil_bench.store.files import replaced_folder, write_text
 from fscil_bench.store.runs import Store
+
+FORMAT = 2
+"""Raised whenever the files of a cached data set change."""
 
 
 @dataclass(frozen=True)
@@ -66,28 +69,17 @@ class ImageCache:
             )
         images = request.images
         preparation = [request.classes, images.size, images.resize, dict(request.options)]
-        identity = [reader.name, code, source.digest, preparation, self.skip_broken]
+        identity = [FORMAT, reader.name, code, source.digest, preparation, self.skip_broken]
         folder = self.store.cache_folder("images", f"{reader.name}-{digest_of(identity)}")
+        mark(self.store.cache)
         if not (folder / "meta.json").exists():
             self._build(folder, reader, source, request)
-        return replace(_open(folder, reader.name), unofficial=source.unofficial)
+        dataset = _open(folder, reader.name, self.store.cache)
+        return replace(dataset, unofficial=source.unofficial)
 
     def digest(self, path: Path, algorithm: str) -> str:
         """Return a file's digest, remembered while its size and times do not change."""
-        memo = self.store.cache / "digests.json"
-        status = path.stat()
-        # Tools that copy or unpack set the time of the content back, but not that of the change.
-        times = f"{status.st_mtime_ns}:{status.st_ctime_ns}"
-        key = f"{algorithm}:{path.resolve()}:{status.st_size}:{times}"
-        try:
-            known = TypeAdapter(dict[str, str]).validate_json(memo.read_bytes())
-        except (OSError, ValueError):
-            known = {}
-        if key not in known:
-            known[key] = file_digest(path, algorithm)
-            with suppress(StoreError):  # where it cannot be kept, it is computed again
-                write_text(memo, json.dumps(known, indent=1))
-        return known[key]
+        return remembered_digests(self.store.cache, [path], algorithm)[path]
 
     def _build(
         self, folder: Path, reader: DatasetReader, source: Source, request: ReadRequest
@@ -128,15 +120,16 @@ class ImageCache:
                 "skipped": len(broken),
                 "train_keys": [item.key for item in kept["train"]],
                 "test_keys": [item.key for item in kept["test"]],
+                "files": {path.name: file_digest(path) for path in sorted(new.iterdir())},
             }
-            write_text(new / "meta.json", json.dumps(meta, ensure_ascii=False))
+            write_text(new / "meta.json", json.dumps([digest_of(meta), meta], ensure_ascii=False))
 
 
 def decoded_datasets(store: Store, name: str) -> Iterator[Dataset]:
     """Yield what readers called `name` have decoded, whatever the source; not what is damaged."""
     for meta in sorted(store.cache_folder("images", name).parent.glob(f"{name}-*/meta.json")):
         with suppress(DataError):
-            yield _open(meta.parent, name)
+            yield _open(meta.parent, name, store.cache)
 
 
 def verify(dataset: Dataset) -> None:
@@ -152,7 +145,7 @@ def verify(dataset: Dataset) -> None:
     if not isinstance(mapped, np.memmap) or mapped.filename is None:
         return  # nothing of it is kept on disk
     folder = Path(mapped.filename).parent
-    stored = _open(folder, dataset.name)
+    stored = _open(folder, dataset.name, folder.parents[1])
     content = _Fingerprint(stored.class_names)
     for half in (stored.train, stored.test):
         for number in range(len(half)):
@@ -209,9 +202,12 @@ def _save_labels(folder: Path, half: str, items: Sequence[Item], numbers: np.nda
     np.save(folder / f"{half}_numbers.npy", numbers)
 
 
-def _open(folder: Path, name: str) -> Dataset:
+def _open(folder: Path, name: str, cache: Path) -> Dataset:
     try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        digest, meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        changed = changed_file(cache, folder, meta["files"])
+        if changed or digest != digest_of(meta):
+            raise ValueError(changed or "meta.json is not as it was written")
         halves = {}
         for half in ("train", "test"):
             images = Images.open(folder / half)

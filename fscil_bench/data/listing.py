@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fscil_bench.data.reader import DatasetReader, Digester
 from fscil_bench.errors import FscilError, UsageError, nearest
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-
-LEFT_OVER = re.compile(r"\..+\.[a-z0-9_]{8}")
-"""What `replaced_file` and `replaced_folder` of the store call what is not whole yet."""
 
 
 def dataset_reader(registry: Registry, name: str, others: Sequence[str] = ()) -> DatasetReader:
@@ -71,27 +67,6 @@ def whereabouts(reader: DatasetReader, roots: Sequence[Path], digest: Digester) 
     return f"{source.path}  {megabytes(size)}{mark}"
 
 
-def cached(cache: Path) -> Iterator[tuple[Path, int]]:
-    """Yield every cache folder with its size in bytes."""
-    for folder in sorted(cache.glob("*/*")):
-        if folder.is_dir() and not folder.name.startswith("."):
-            yield folder, _size(folder)
-
-
-def left_over(cache: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the temporary files and folders of the cache, with their sizes in bytes.
-
-    They are what killed processes left, or what others are writing at the moment.
-    """
-    for path in sorted([*cache.glob(".digests.json.*"), *cache.glob("*/.*")]):
-        if LEFT_OVER.fullmatch(path.name):
-            yield path, path.stat().st_size if path.is_file() else _size(path)
-
-
 def megabytes(size: int) -> str:
     """Return a number of bytes for people."""
     return f"{size / 2**20:.1f} MiB"
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

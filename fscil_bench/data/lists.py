@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fscil_bench.data.reader import Dataset, DatasetIndex, ImageArray, Item
+from fscil_bench.data.reader import Dataset, DatasetIndex, ImageArray, Item, read_file
 from fscil_bench.errors import DataError, UsageError, some
 
-LIST = re.compile(r"session_(\d+)\.txt")
+LIST = re.compile(r"session_0*(\d{1,6})\.txt", re.ASCII)
+INDEX = re.compile(r"([+-]?)0*(\d{1,18})", re.ASCII)
+"""More digits than 18 are no index."""
 
 Row = tuple[int, str, tuple[str, ...]]
 """A few-shot session (from 1), a class by its key, and the numbers of its shots."""
@@ -42,22 +44,20 @@ def text_lines(content: bytes, where: str) -> Iterator[tuple[int, str]]:
             yield number, line.strip()
 
 
-def parse_index_list(path: Path) -> tuple[Entry, ...]:
+def parse_index_list(path: Path, most: int | None = None) -> tuple[Entry, ...]:
     """Read a list; line ends of any system, a byte-order mark and blank lines do not matter.
 
     Raises:
         DataError: the file is missing, empty or not text, or a line is neither an index nor a
-            path, or is of the other kind than the lines before (file:line).
+            path, or is of the other kind than the lines before (file:line); or there are more
+            than `most` of them.
     """
     entries: list[Entry] = []
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    for number, line in text_lines(content, str(path)):
+    for number, line in text_lines(read_file(path), str(path)):
         where = f"{path}:{number}"
-        text = str(int(line)) if re.fullmatch(r"[+-]?[0-9]+", line) else line.replace("\\", "/")
-        entries.append(_entry(where, text))
+        if len(entries) == most:
+            raise DataError(f"{where}: lists more than the {most} images of the data set")
+        entries.append(_entry(where, line.replace("\\", "/")))
         if (entries[-1].path is None) != (entries[0].path is None):
             raise DataError(
                 f"{where}: {line!r} is of another kind than the first entry; a list holds either "
@@ -68,26 +68,28 @@ def parse_index_list(path: Path) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def shots_from_lists(folder: Path, index: DatasetIndex) -> tuple[Row, ...]:
+def shots_from_lists(folder: Path, index: DatasetIndex, shot: int | None = None) -> tuple[Row, ...]:
     """Return what the lists `session_2.txt`, `session_3.txt` ... of a folder choose.
 
     `session_1.txt` would be the base session's, which has all training images of its classes, and
     is not read. A path is matched by its end, because lists and copies differ in the folders above.
-    The items of `index` must have numbers; those that `index_of` returns do.
+    The items of `index` must have numbers; those that `index_of` returns do. With `shot`, every
+    class that is listed must have so many.
 
     Raises:
         DataError: there are no lists or one is missing, an entry fits no training image or more
             than one, a class is in two sessions, or test images are listed; the message lists
             the overlap.
-        UsageError: two lines of a list mean the same image, however they write it (file:line).
+        UsageError: two lines of a list mean the same image, however they write it (file:line), or
+            a class has more or fewer than `shot`.
     """
-    known = _Known(index)
+    known, images = _Known(index), len(index.train) + len(index.test)
     rows: list[Row] = []
     test: list[str] = []
     for session, path in _files(folder):
         shots: dict[int, list[str]] = {}
         lines: dict[str, str] = {}
-        for entry in parse_index_list(path):
+        for entry in parse_index_list(path, images):
             half, item = known.find(entry)
             line = entry.where.rpartition(":")[2]
             if item.key in lines:
@@ -97,7 +99,14 @@ def shots_from_lists(folder: Path, index: DatasetIndex) -> tuple[Row, ...]:
             if half == "test":
                 test.append(f"{entry.where}: {item.key}")
             shots.setdefault(item.label, []).append(str(item.number))
-        rows += [(session, known.keys[label], tuple(s)) for label, s in shots.items()]
+        for label, listed in shots.items():
+            if shot is not None and len(listed) != shot:
+                where = [line for key, line in lines.items() if known.labels[key] == label]
+                raise UsageError(
+                    f"{path}: class {known.keys[label]!r} has {len(listed)} shots (on line "
+                    f"{some(where)}), the protocol needs {shot}"
+                )
+            rows.append((session, known.keys[label], tuple(listed)))
     if test:
         raise DataError(f"{folder}: test images are among the shots ({len(test)}): {some(test)}")
     _refuse_repeated(folder, rows)
@@ -120,6 +129,7 @@ class _Known:
 
     def __init__(self, index: DatasetIndex) -> None:
         self.keys = index.class_keys or index.class_names
+        self.labels = {item.key: item.label for item in (*index.train, *index.test)}
         self._names = index.class_names
         self._numbers: dict[int | None, list[tuple[str, Item]]] = {}
         self._ends: dict[str, list[tuple[str, Item]]] = {}
@@ -164,28 +174,39 @@ class _Known:
 def _entry(where: str, text: str) -> Entry:
     if "/" in text:
         return Entry(where, path=text)
-    if not re.fullmatch(r"-?[0-9]+", text):
-        raise DataError(f"{where}: {text!r} is neither an index nor a path with its class's folder")
-    if int(text) < 0:
+    match = INDEX.fullmatch(text)
+    if match is None:
+        shown = text if len(text) < 100 else f"{text[:100]}..."
+        raise DataError(
+            f"{where}: {shown!r} is neither an index nor a path with its class's folder"
+        )
+    if match[1] == "-" and int(match[2]):
         raise DataError(f"{where}: the index {text} is below 0; indices count from 0")
-    return Entry(where, index=int(text))
+    return Entry(where, index=int(match[2]))
 
 
 def _files(folder: Path) -> Iterator[tuple[int, Path]]:
     """Yield the few-shot sessions, from 1, with their lists."""
+    found: dict[int, Path] = {}
     try:
-        names = [match for path in folder.iterdir() if (match := LIST.fullmatch(path.name))]
+        for path in sorted(folder.iterdir()):
+            match = LIST.fullmatch(path.name)
+            if match and int(match[1]) in found:
+                other = found[int(match[1])].name
+                raise DataError(f"{folder}: has both {other} and {path.name}; remove one of them")
+            if match and int(match[1]) > 1:
+                found[int(match[1])] = path
     except OSError as error:
         raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
-    numbers = sorted(number for match in names if (number := int(match[1])) > 1)
-    if not numbers:
+    if not found:
         raise DataError(
             f"{folder}: has no lists session_2.txt, session_3.txt ... of the few-shot sessions"
         )
-    for number in range(2, numbers[-1] + 1):
-        if number not in numbers:
-            raise DataError(f"{folder}: has session_{numbers[-1]}.txt but no session_{number}.txt")
-        yield number - 1, folder / f"session_{number}.txt"
+    for number in range(2, max(found) + 1):
+        if number not in found:
+            last = found[max(found)].name
+            raise DataError(f"{folder}: has {last} but no session_{number}.txt")
+        yield number - 1, found[number]
 
 
 def _refuse_repeated(folder: Path, rows: Iterable[Row]) -> None:

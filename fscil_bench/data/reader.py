@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import stat
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from fscil_bench.data.pixels import Images, margin
 from fscil_bench.errors import DataError, UsageError
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 Pixels = np.ndarray
 """uint8 array (H, W, 3)."""
+
+BITS_PER_SAMPLE = 258
+"""A tag of TIFF."""
 
 MOST_OBLONG = 50
 """How many times its shorter side an image's longer one may be: resizing multiplies both."""
@@ -93,6 +97,26 @@ def file_digest(path: Path, algorithm: str = "sha256") -> str:
     """Return the digest of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def read_file(path: Path, limit: int = 100_000_000) -> bytes:
+    """Return the content of a file, links followed.
+
+    Raises:
+        DataError: it cannot be read, is no regular file (a pipe would be waited for), or has more
+            than `limit` bytes.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise DataError(f"{path}: refused, it is no file but a pipe, a device or the like")
+        if status.st_size > limit:
+            raise DataError(f"{path}: refused, {status.st_size} bytes are absurd (at most {limit})")
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a name with a NUL in it
+        raise DataError(f"{str(path)!r}: cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -168,6 +192,14 @@ class ImageArray:
         """Return the indices of the samples of class `label`, in stored order."""
         return np.flatnonzero(self.labels == label)
 
+    def part(self, members: np.ndarray) -> ImageArray:
+        """Return some of the samples, by index."""
+        if len(members) == len(self):
+            return self
+        keys = tuple(self.keys[i] for i in members)
+        images = self.images.part(members)
+        return ImageArray(images, self.labels[members], self.numbers[members], keys)
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -197,10 +229,11 @@ def reordered(dataset: Dataset, order: str, folder: Path) -> Dataset:
         dataset: the data set as its reader gives it.
         order: `dataset`, the order it has; `seed:N`, a permutation drawn from N; or `list:FILE`,
             the order of the class keys in a text file, which counts as content of the data set.
+            Classes that are not listed are left out, with their images.
         folder: where that file lies.
 
     Raises:
-        UsageError: the list is not one of all the classes, each once (file:line).
+        UsageError: the list names an unknown class, or one twice (file:line), or none.
     """
     if order == "dataset":
         return dataset
@@ -212,10 +245,12 @@ def reordered(dataset: Dataset, order: str, folder: Path) -> Dataset:
         seed = int(order.removeprefix("seed:"))
         random = Randomness(("class order", seed)).numpy()
         permutation = random.permutation(len(dataset.class_names))
-    place = np.argsort(permutation)
+    place = np.full(len(dataset.class_names), -1)
+    place[permutation] = np.arange(len(permutation))
 
     def half(array: ImageArray) -> ImageArray:
-        return replace(array, labels=place[array.labels])
+        labels = place[array.labels]
+        return replace(array, labels=labels).part(np.flatnonzero(labels >= 0))
 
     return replace(
         dataset,
@@ -230,8 +265,8 @@ def reordered(dataset: Dataset, order: str, folder: Path) -> Dataset:
 def _listed_order(path: Path, dataset: Dataset) -> np.ndarray:
     """Return the label of the class on each line; blank lines and those after `#` are ignored."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_file(path).decode("utf-8-sig").splitlines()
+    except (DataError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as a list of classes: {error}") from error
     labels = {key: label for label, key in enumerate(dataset.class_keys)}
     found: dict[int, int] = {}
@@ -241,28 +276,27 @@ def _listed_order(path: Path, dataset: Dataset) -> np.ndarray:
             continue
         if key not in labels:
             raise UsageError(
-                f"{path}:{number}: data set {dataset.name!r} has no class {key!r}; its first is "
-                f"called {dataset.class_keys[0]!r}"
+                f"{path}:{number}: no class {key!r} is among the {len(labels)} of data set "
+                f"{dataset.name!r} that the protocol asks for (classes = {len(labels)}); its first "
+                f"is called {dataset.class_keys[0]!r}"
             )
         if labels[key] in found:
             first = found[labels[key]]
             raise UsageError(f"{path}:{number}: class {key!r} is listed already, on line {first}")
         found[labels[key]] = number
-    missing = [key for key, label in labels.items() if label not in found]
-    if missing:
-        raise UsageError(
-            f"{path}: lists {len(found)} of the {len(labels)} classes of data set "
-            f"{dataset.name!r}; missing: {', '.join(missing[:10])}"
-        )
+    if not found:
+        raise UsageError(f"{path}: lists no class")
     return np.array(list(found))
 
 
 def decode_rgb(content: bytes, where: str) -> Image.Image:
     """Decode an image file of any mode into RGB.
 
-    Grayscale, palette, CMYK and alpha images are converted, 16-bit grayscale is scaled to 8 bits,
-    and the first frame of an animation is taken. Values of unknown range (floating point, 32 bits)
-    are refused, and so are absurdly long images.
+    The rules: an image is turned as its EXIF orientation says. Of 16 bits the upper 8 are taken,
+    unless no value of the image is above 255: such values are of 8 bits already. Alpha is left
+    away, so that pixels have the colour stored for them, however transparent. Grayscale, palette
+    and CMYK become RGB; of an animation the first frame is taken. Values of unknown range
+    (floating point, 32 bits) are refused, and so are absurdly long images.
 
     Raises:
         DataError: the content is not a whole image of use; the message names `where`.
@@ -279,13 +313,20 @@ def decode_rgb(content: bytes, where: str) -> Image.Image:
     except Exception as error:  # decoders raise whatever they like on damaged files
         reason = re.sub(r" ?<_io\.BytesIO[^>]*>", "", str(error))
         raise DataError(f"{where}: cannot be decoded as an image: {reason}") from error
-    image: Image.Image = file
+    image = _upright(file)
     _refuse_oblong(image, where)
     if image.mode.startswith("I"):
         values = np.asarray(image)
-        if values.min() < 0 or values.max() > 65535:
+        low, high = values.min(), values.max()
+        if low < 0 or high > 65535:
             raise DataError(f"{where}: its values are not in the range of 8 or 16 bits")
-        image = Image.fromarray((values.astype(np.uint32) >> 8).astype(np.uint8))
+        image = Image.fromarray((values.astype(np.uint32) >> 8 * (high > 255)).astype(np.uint8))
+    elif _has_16_bits(file, content) and not np.asarray(image.convert("RGB")).any():
+        # Of colours with 16 bits the decoder keeps the upper 8 alone.
+        raise DataError(
+            f"{where}: its colours have 16 bits and none is above 255, so that it would be black; "
+            "save it with 8 bits"
+        )
     if image.mode == "F":
         raise DataError(f"{where}: holds floating-point values, whose range is not known")
     if image.mode == "P" and "transparency" in image.info:
@@ -312,6 +353,22 @@ def prepare(image: Image.Image, spec: ImageSpec) -> Pixels:
         return np.asarray(image)
     left, top = margin(image.width, spec.size), margin(image.height, spec.size)
     return np.asarray(image.crop((left, top, left + spec.size, top + spec.size)))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ImageOps.exif_transpose(image)
+    except Exception:  # EXIF that cannot be read turns nothing
+        return image
+
+
+def _has_16_bits(file: Image.Image, content: bytes) -> bool:
+    if file.format == "PNG":
+        return content[24:25] == b"\x10"
+    depths: tuple[int, ...] = getattr(file, "tag_v2", {}).get(BITS_PER_SAMPLE, ())
+    return 16 in depths
 
 
 def _refuse_oblong(image: Image.Image, where: str) -> None:

@@ -165,6 +165,8 @@ def _usual_side(source: Source, index: DatasetIndex) -> float:
     items = index.train + index.test
     sides = []
     for item in items[:: max(1, len(items) // MEASURED)]:
+        if not (root / item.key).is_file():  # a pipe would be waited for
+            continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", Image.DecompressionBombWarning)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -105,6 +106,8 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     words += ["--seeds", seeds_text(seeds or (spec.seed,))]
     if brought.seed:
         words += ["--representation-seed", str(brought.seed)]
+    file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
+    words += ["--weights", f"{UNKNOWN_FOLDER}/{file[1]}"] if file else []
     words += override_words(changes(protocol, registry))
     words += ["--precision", brought.precision]
     words += ["--views", spec.views] if spec.views != "plain" else []

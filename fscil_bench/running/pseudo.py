@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fscil_bench.data.reader import Dataset, ImageArray
+from fscil_bench.data.reader import Dataset
 from fscil_bench.errors import UsageError
 from fscil_bench.protocol import Protocol
 from fscil_bench.seeding import Randomness
@@ -73,12 +73,6 @@ def base_training_data(dataset: Dataset, protocol: Protocol) -> Dataset:
         chosen = random.permutation(len(members)) < count
         tested.append(members[chosen])
         kept.append(members[~chosen])
-    halves = [_part(train, np.sort(np.concatenate(chosen))) for chosen in (kept, tested)]
+    halves = [train.part(np.sort(np.concatenate(chosen))) for chosen in (kept, tested)]
     content = [dataset.fingerprint, protocol.class_order, *(half.keys for half in halves)]
     return replace(dataset, train=halves[0], test=halves[1], fingerprint=digest_of(content))
-
-
-def _part(half: ImageArray, members: np.ndarray) -> ImageArray:
-    """Return some images of a half; their bytes stay where they are mapped."""
-    keys = tuple(half.keys[i] for i in members)
-    return ImageArray(half.images.part(members), half.labels[members], half.numbers[members], keys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fscil_bench.data.reader import Dataset, ImageArray
+from fscil_bench.data.reader import Dataset, ImageArray, read_file
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.method import Needs
 from fscil_bench.protocol import LabelledSamples, Protocol, Queries, Session
@@ -155,16 +156,24 @@ def draw_outliers(
 class CanonicalShots:
     """A published selection: for each session the classes with their samples, as written.
 
-    `rows` are (session, class, sample numbers); `file` is where they were read.
+    `rows` are (session, class, sample numbers); `file` and, for each row, `lines` are where they
+    were read.
     """
 
     file: Path
     rows: tuple[tuple[int, str, tuple[str, ...]], ...]
+    lines: tuple[int, ...] = ()
 
     @property
     def digest(self) -> str:
         """Identify the selection."""
         return digest_of([list(map(str, row)) for row in self.rows])
+
+    def where(self, key: str) -> str:
+        """Return how messages call the rows of a class: its file and first line, if known."""
+        keys = [row[1] for row in self.rows]
+        line = self.lines[keys.index(key)] if self.lines and key in keys else None
+        return f"{self.file}:{line}" if line else str(self.file)
 
 
 def read_canonical(protocol: Protocol, folder: Path) -> CanonicalShots:
@@ -182,21 +191,24 @@ def read_canonical(protocol: Protocol, folder: Path) -> CanonicalShots:
         )
     path = folder / protocol.canonical_shots
     name = protocol.canonical_rows or protocol.name
-    rows = []
+    rows, lines = [], []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            for line, row in enumerate(csv.DictReader(file), start=2):
-                if row.get("protocol") != name:
-                    continue
-                try:
-                    rows.append((int(row["session"]), row["class"], tuple(row["samples"].split())))
-                except (KeyError, TypeError, ValueError, AttributeError):
-                    raise UsageError(f"{path}:{line}: not session,class,samples: {row}") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+        text = io.StringIO(read_file(path).decode("utf-8-sig"), newline="")
+        table = csv.DictReader(text)
+        for row in table:
+            if row.get("protocol") != name:
+                continue
+            try:
+                rows.append((int(row["session"]), row["class"], tuple(row["samples"].split())))
+            except (KeyError, TypeError, ValueError, AttributeError):
+                where = f"{path}:{table.line_num}"
+                raise UsageError(f"{where}: not session,class,samples: {row}") from None
+            lines.append(table.line_num)
+    except (DataError, csv.Error, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as a CSV in UTF-8: {error}") from error
     if not rows:
         raise UsageError(f"{path}: has no row for protocol {name!r}")
-    return CanonicalShots(path, tuple(rows))
+    return CanonicalShots(path, tuple(rows), tuple(lines))
 
 
 def canonical_shots(
@@ -216,9 +228,10 @@ def canonical_shots(
         place = {str(n): i for n, i in zip(dataset.train.numbers[members], members, strict=True)}
         absent = [sample for sample in samples if sample not in place]
         if key not in index or absent:
+            copy = f" ({dataset.unofficial})" if dataset.unofficial else ""
             raise UsageError(
-                f"{table.file}: class {key!r}, samples {' '.join(absent or samples)}: not in data "
-                f"set {dataset.name!r}; use --split seeded"
+                f"{table.where(key)}: class {key!r}, samples {' '.join(absent or samples)}: not in "
+                f"data set {dataset.name!r}{copy}; use --split seeded"
             )
         chosen[index[key]] = np.array([place[sample] for sample in samples])
     sessions = []
@@ -227,11 +240,29 @@ def canonical_shots(
             have = len(chosen.get(label, ()))
             if have != protocol.shot:
                 raise UsageError(
-                    f"{table.file}: class {dataset.class_keys[label]!r} has {have} published "
-                    f"shots, the protocol needs {protocol.shot}; use --split seeded"
+                    f"{table.where(dataset.class_keys[label])}: class "
+                    f"{dataset.class_keys[label]!r} has {have} published shots, the protocol needs "
+                    f"{protocol.shot}; use --split seeded"
                 )
         sessions.append(np.concatenate([chosen[c] for c in protocol.session_classes(session)]))
     return tuple(sessions)
+
+
+def published_shots(protocol: Protocol, folder: Path, dataset: Dataset) -> str | None:
+    """Say whether a protocol's published shots are in a data set; None where it has none.
+
+    Raises:
+        UsageError: they are not, though the copy is the published one.
+    """
+    if not protocol.canonical_shots:
+        return None
+    try:
+        shots = canonical_shots(read_canonical(protocol, folder), protocol, dataset)
+    except UsageError as error:
+        if dataset.unofficial is None:
+            raise
+        return f"cannot be taken from this copy: {error}"
+    return f"{sum(map(len, shots))}, each of the class that it is listed for"
 
 
 def check_listed_sessions(

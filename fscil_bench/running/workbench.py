@@ -18,7 +18,8 @@ from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
-from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.defaults import REPRESENTATION
+from fscil_bench.errors import DataError, FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network, Terms
 from fscil_bench.options import Options
 from fscil_bench.params import params_dict, parse_params, published_params, refuse_unstorable
@@ -63,6 +64,7 @@ from fscil_bench.training.compute import (
     resolve_device,
 )
 from fscil_bench.training.features import Features, FeatureSource, check_views, weights_file
+from fscil_bench.training.given import given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
 
@@ -138,12 +140,15 @@ class Workbench:
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        pretraining = self._pretraining(protocol)
-        dataset = self.dataset(protocol, folder)
+        if not protocol.recipe.epochs:
+            _check_given(request, protocol, self._pretraining(protocol))
+        pretraining, dataset = self._inputs(protocol, folder)
         terms = _terms(protocol, dataset)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
         split, table = _split(request, protocol, folder, dataset)
+        if table is not None:
+            canonical_shots(table, protocol, dataset)  # known now, and not after base training
         representation = RepresentationSpec(
             name=brought.name,
             params=params_dict(brought_params),
@@ -158,7 +163,7 @@ class Workbench:
             recipe=protocol.recipe,
             precision=self.precision(protocol),
             code=brought.digest(),
-            engine=engine_digest(*TRAINING),
+            engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
         )
         spec = RunSpec(
             method=method.name,
@@ -252,28 +257,37 @@ class Workbench:
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
-        try:
-            reader = self.registry.get("data set", protocol.dataset)
-        except UsageError as error:
-            raise UsageError(
-                f"protocol {protocol.name!r} in {folder}: dataset = {protocol.dataset!r}: {error}"
-            ) from error
+        reader, roots = self._reader(protocol, folder)
         request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
-        own = (folder / protocol.data,) if protocol.data else ()
         images = request.images.model_dump()
-        key = digest_of([reader.name, request.classes, images, request.options, *map(str, own)])
+        key = digest_of([reader.name, request.classes, images, request.options, *map(str, roots)])
         if key not in self._datasets:
-            options = self.options
-            cache = ImageCache(
-                self.store, self.progress, options.skip_broken, options.unofficial_data
-            )
-            roots = (*own, *self.options.data_roots)
+            cache = self._image_cache()
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
         dataset = reordered(self._datasets[key], protocol.class_order, folder)
         if protocol.test_from_train is not None:
             dataset = base_training_data(dataset, protocol)
         check_dataset(protocol, dataset)
         return dataset
+
+    def _reader(self, protocol: Protocol, folder: Path) -> tuple[Plugin, tuple[Path, ...]]:
+        """Return the protocol's reader, and where it looks."""
+        try:
+            reader = self.registry.get("data set", protocol.dataset)
+        except UsageError as error:
+            raise UsageError(
+                f"protocol {protocol.name!r} in {folder}: dataset = {protocol.dataset!r}: {error}"
+            ) from error
+        own = (folder / protocol.data,) if protocol.data else ()
+        return reader, (*own, *self.options.data_roots)
+
+    def _find(self, protocol: Protocol, folder: Path) -> None:
+        reader, roots = self._reader(protocol, folder)
+        reader.value().find(roots, self._image_cache().digest)
+
+    def _image_cache(self) -> ImageCache:
+        options = self.options
+        return ImageCache(self.store, self.progress, options.skip_broken, options.unofficial_data)
 
     def precision(self, protocol: Protocol) -> Precision:
         """Return the precision of base training, as the options or a measurement say."""
@@ -282,6 +296,18 @@ class Workbench:
             return known[self.options.precision]
         folder = partial(self.store.cache_folder, "precision")
         return faster_precision(protocol.backbone, protocol.images.size, self.device, folder)
+
+    def _inputs(self, protocol: Protocol, folder: Path) -> tuple[Pretraining, Dataset]:
+        """Return the weights and the data; of both that are missing one error, data first."""
+        try:
+            pretraining = self._pretraining(protocol)
+        except DataError as weights:
+            try:
+                self._find(protocol, folder)
+            except DataError as data:
+                raise DataError(f"{data}\n{weights}") from data
+            raise
+        return pretraining, self.dataset(protocol, folder)
 
     def _pretraining(self, protocol: Protocol) -> Pretraining:
         weights = None if self.options.weights is None else str(self.options.weights)
@@ -297,17 +323,16 @@ class Workbench:
             def part(indices: np.ndarray) -> LabelledImages:
                 return LabelledImages(train.images, indices, train.labels[indices])
 
-            training = BaseTraining(
-                spec,
-                plan.representation,
-                part(base),
-                part(heldout),
-                self.device,
-                plan.pretraining,
-            )
+            made, device, given = plan.representation, self.device, plan.pretraining
             folder = self.store.representation_folder(spec.key)
-            with named(plan.representation, "in base training"):
-                self._trained[spec.key] = training.run(folder, self.progress)
+            with named(made, "in base training"):
+                if spec.recipe.epochs:
+                    training = BaseTraining(spec, made, part(base), part(heldout), device, given)
+                    self._trained[spec.key] = training.run(folder, self.progress)
+                else:
+                    self._trained[spec.key] = given_network(
+                        spec, made, part(base), device, given, folder, self.progress
+                    )
         return self._trained[spec.key]
 
     def features(self, plan: Plan, trained: TrainedRepresentation) -> dict[str, Features]:
@@ -407,6 +432,8 @@ TRAINING = (BaseTraining, hold_out, Images, ImageSpec, Protocol.session_classes)
 """Where the engine's digest of a representation starts. How data are arranged, their fingerprint
 tells; how features are read is in the digest of a run, and keys their cache.
 """
+GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
+"""Likewise of a base network from a file."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
 """Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
@@ -452,7 +479,7 @@ def _split(
     if request.index_list is not None:
         if request.split not in (None, LISTED):
             raise UsageError("give either --split or --index-list, not both")
-        rows = shots_from_lists(request.index_list, index_of(dataset))
+        rows = shots_from_lists(request.index_list, index_of(dataset), protocol.shot)
         check_listed_sessions(request.index_list, rows, protocol, dataset)
         return LISTED, CanonicalShots(request.index_list, rows)
     name = request.split or protocol.split
@@ -462,6 +489,27 @@ def _split(
     if name not in SPLITS:
         raise UsageError(f"unknown split {name!r}; known: {', '.join(SPLITS)}, outlier:Q")
     return name, read_canonical(protocol, folder) if name == "canonical" else None
+
+
+def _check_given(request: RunRequest, protocol: Protocol, pretraining: Pretraining) -> None:
+    """Refuse a network from a file, without base training, where it cannot be what is meant."""
+    where = f"protocol {protocol.name!r}: recipe.epochs = 0"
+    if pretraining.file is None:
+        raise UsageError(
+            f"{where} trains nothing: give the base network with --weights FILE, or train one with "
+            "--epochs 1 or more"
+        )
+    if request.representation != REPRESENTATION:
+        raise UsageError(
+            f"{where} takes the network of {pretraining.file} as it is, and nothing of "
+            f"representation {request.representation!r} is trained; leave --representation out"
+        )
+    if request.pseudo:
+        raise UsageError(
+            f"{where}: parameters are chosen in front of a network that has not seen the classes "
+            f"that play new ones, which is not known of {pretraining.file}; choose them with base "
+            "training (--epochs 1 or more) and give them with --set"
+        )
 
 
 def _check_extras(method: type[Method], representation: type[Representation]) -> None:
@@ -504,6 +552,9 @@ def flags(plan: Plan) -> tuple[str, ...]:
         found.append("representation sized by the final class count")
     if plan.spec.views == "flip":
         found.append("test-time views: image and mirror image averaged")
+    if not plan.spec.representation.recipe.epochs:
+        title = plan.pretraining.title
+        found.append(f"base network from a file: {title}, no base training here")
     if plan.dataset.unofficial:
         found.append(f"unofficial data ({plan.dataset.unofficial})")
     if plan.dataset.skipped:

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 
 from fscil_bench.data.pixels import Images
-from fscil_bench.data.reader import Dataset, ImageArray
+from fscil_bench.data.reader import Dataset, ImageArray, file_digest
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
 from fscil_bench.spec import Views
+from fscil_bench.store.caches import changed_file
 from fscil_bench.store.files import replaced_folder, write_text
 from fscil_bench.store.runs import Store
 from fscil_bench.store.tensors import stored_digest
@@ -75,7 +76,7 @@ class FeatureSource:
         folder = _folder(self.store, self.trained.key, view, half)
         if not (folder / "done.json").exists():
             self._compute(folder, array, f"features ({view}, {half})", view)
-        return _read(folder, len(array))
+        return _read(self.store, folder, len(array))
 
     def _compute(self, folder: Path, array: ImageArray, title: str, view: str) -> None:
         name = view.removesuffix(_MIRRORED)
@@ -103,7 +104,8 @@ class FeatureSource:
                 done += len(block)
                 task.update(done)
             np.save(new / "features.npy", np.concatenate(blocks))
-            write_text(new / "done.json", json.dumps({"images": len(array)}))
+            digest = file_digest(new / "features.npy")
+            write_text(new / "done.json", json.dumps({"features.npy": digest}))
 
 
 def check_views(owner: str, views: tuple[str, ...]) -> None:
@@ -133,7 +135,7 @@ def stored_features(
         folders = [_folder(store, key, name, half) for name in names]
         if not all((folder / "done.json").exists() for folder in folders):
             return None
-        found = [_read(folder, count) for folder in folders]
+        found = [_read(store, folder, count) for folder in folders]
         halves.append(found[0] if len(found) == 1 else _mean(*found))
     return Features(*halves)
 
@@ -151,12 +153,15 @@ def _folder(store: Store, key: str, view: str, half: str) -> Path:
     return store.cache_folder("features", f"{key}-{weights}-{code}-{view}-{half}")
 
 
-def _read(folder: Path, count: int) -> np.ndarray:
+def _read(store: Store, folder: Path, count: int) -> np.ndarray:
     try:
         features: np.ndarray = np.load(folder / "features.npy", mmap_mode="r")
         if len(features) != count:
             raise ValueError("their number is not that of the images")
-    except (OSError, EOFError, ValueError) as error:
+        written = json.loads((folder / "done.json").read_text(encoding="utf-8"))
+        if changed := changed_file(store.cache, folder, written):
+            raise ValueError(changed)
+    except (OSError, EOFError, ValueError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{folder}: the stored features are damaged ({error}); remove the folder, and they "
             "are computed again"

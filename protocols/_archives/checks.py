@@ -1,8 +1,7 @@
-"""What every archive and file is refused for, before anything in it is used."""
+"""What every archive is refused, whatever its form for, before anything in it is used."""
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from fscil_bench.data.downloads import is_web_page
@@ -41,21 +40,3 @@ def refuse_web_page(path: Path) -> None:
     if is_web_page(path):
         size = path.stat().st_size
         raise DataError(f"{path}: not an archive, but a web page ({size} bytes); fetch it again")
-
-
-def read_file(path: Path, limit: int) -> bytes:
-    """Return the content of a file, links followed.
-
-    Raises:
-        DataError: it cannot be read, is no regular file (a pipe would be waited for), or has more
-            than `limit` bytes.
-    """
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-            raise DataError(f"{path}: refused, it is no file but a pipe, a device or the like")
-        if status.st_size > limit:
-            raise DataError(f"{path}: refused, {status.st_size} bytes are absurd (at most {limit})")
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -55,12 +55,13 @@ def read_table(file: BinaryIO, where: str) -> Table:
     """
     try:
         held = _PlainUnpickler(file, where).load()
+        table = {as_text(k): unwrapped(v) for k, v in held.items()} if type(held) is dict else {}
     except BROKEN as error:
         reason = str(error) or type(error).__name__
         raise DataError(f"{where}: a damaged pickle, or none at all ({reason})") from error
     if not isinstance(held, dict):
         raise DataError(f"{where}: holds a {type(held).__name__} where a dictionary is expected")
-    return {as_text(key): unwrapped(value) for key, value in held.items()}
+    return table
 
 
 def as_integers(value: object, where: str) -> np.ndarray:
@@ -88,8 +89,27 @@ def described(value: object) -> str:
 
 
 def as_text(value: object) -> str:
-    """Return text, whichever of Python's two kinds a pickle has it in."""
+    """Return text, whichever of Python's two kinds a pickle has it in, or a number as text.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if not isinstance(value, bytes | str | int):
+        raise ValueError(f"{described(value)} where text is expected")
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _keys(values: Iterable[Any]) -> list[Any]:
+    """Return keys or members of sets, which are plain ones.
+
+    Raises:
+        ValueError: one is a tuple or the like: shared ones in one another take for ever to hash.
+    """
+    kept = list(values)
+    for value in kept:
+        if not isinstance(value, bytes | str | int):
+            raise ValueError(f"{described(value)} as a key or in a set")
+    return kept
 
 
 class StoredDtype:
@@ -166,14 +186,20 @@ STAND_INS: Mapping[str, Any] = {
     "numpy.core.numeric._frombuffer": _from_buffer,
     "_codecs.encode": _encoded,
     "builtins.bytes": _no_bytes,
-    "builtins.set": set,
-    "builtins.frozenset": frozenset,
+    "builtins.set": lambda values=(): set(_keys(values)),
+    "builtins.frozenset": lambda values=(): frozenset(_keys(values)),
     "builtins.list": list,
-    "builtins.dict": dict,
+    "builtins.dict": _mapping,
     "collections.OrderedDict": _mapping,
     "collections.defaultdict": _mapping,
 }
 """What a pickle may ask for by name, and what it gets."""
+
+
+def _dictionary(value: Any) -> dict[Any, Any]:
+    if type(value) is not dict:
+        raise pickle.UnpicklingError("what is no dictionary is given items")
+    return value
 
 
 class _PlainUnpickler(pickle._Unpickler):
@@ -206,6 +232,42 @@ class _PlainUnpickler(pickle._Unpickler):
             raise pickle.UnpicklingError("an object that is no array has a state")
         unpickler.stack[-1].__setstate__(state)
 
+    def load_setitems(self) -> None:
+        """Put pairs into a dictionary."""
+        unpickler: Any = self
+        pairs = unpickler.pop_mark()
+        _dictionary(unpickler.stack[-1]).update(zip(_keys(pairs[::2]), pairs[1::2], strict=True))
+
+    def load_setitem(self) -> None:
+        """Put a pair into a dictionary."""
+        unpickler: Any = self
+        value, key = unpickler.stack.pop(), unpickler.stack.pop()
+        _dictionary(unpickler.stack[-1])[_keys([key])[0]] = value
+
+    def load_dict(self) -> None:
+        """Push a dictionary of the pairs since the mark."""
+        unpickler: Any = self
+        pairs = unpickler.pop_mark()
+        unpickler.append(dict(zip(_keys(pairs[::2]), pairs[1::2], strict=True)))
+
+    def load_additems(self) -> None:
+        """Put values into a set."""
+        unpickler: Any = self
+        values = _keys(unpickler.pop_mark())
+        if not isinstance(unpickler.stack[-1], set):
+            raise pickle.UnpicklingError("what is no set is given members")
+        unpickler.stack[-1].update(values)
+
+    def load_frozenset(self) -> None:
+        """Push a set of the values since the mark."""
+        unpickler: Any = self
+        unpickler.append(frozenset(_keys(unpickler.pop_mark())))
+
+    dispatch[pickle.SETITEMS[0]] = load_setitems  # type: ignore[assignment]
+    dispatch[pickle.SETITEM[0]] = load_setitem  # type: ignore[assignment]
+    dispatch[pickle.DICT[0]] = load_dict  # type: ignore[assignment]
+    dispatch[pickle.ADDITEMS[0]] = load_additems  # type: ignore[assignment]
+    dispatch[pickle.FROZENSET[0]] = load_frozenset  # type: ignore[assignment]
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8  # type: ignore[assignment]
     dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]
 

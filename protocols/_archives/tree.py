@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from fscil_bench.data.reader import read_file
 from fscil_bench.errors import DataError
 
-from .checks import read_file, refuse_size, refuse_unsafe
+from .checks import refuse_size, refuse_unsafe
 from .tar import TarArchive
 from .zip import opened, read_member
 

@@ -9,13 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fscil_bench.data.downloads import is_web_page
-from fscil_bench.data.lists import text_lines
 from fscil_bench.errors import DataError
 
 from .checks import refuse_size
-
-TEXT_LIMIT = 100_000_000
-"""Bytes that a text member may declare."""
 
 
 @contextmanager
@@ -54,16 +50,6 @@ def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
         raise DataError(f"{where}: damaged ({error}); fetch the archive again") from error
     except (NotImplementedError, RuntimeError) as error:
         raise DataError(f"{where}: cannot be unpacked: {error}") from error
-
-
-def read_lines(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text member that are not blank, with their numbers from 1.
-
-    Raises:
-        DataError: as `read_member`, or the member is not UTF-8 text.
-    """
-    content = read_member(archive, name, TEXT_LIMIT)
-    yield from text_lines(content, f"{archive.filename}: {name}")
 
 
 def _what_it_is(path: Path) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fscil_bench.data.reader import read_file
 from fscil_bench.errors import DataError, some
 
-from .._archives.checks import read_file
 from .._archives.tar import READ_LIMIT, Content, TarArchive
 from .lists import LISTS
 
@@ -53,9 +53,21 @@ class Copy(ABC):
         """Return how messages call a file."""
         return f"{self.prefix}{key.removeprefix(f'{TOP}/')}"
 
-    def hint_2010(self, images: int) -> str:
-        """Return a remark if there are as many images as in 2010, else nothing."""
-        return f". So many images has {OTHER_YEAR}" if images == IMAGES_2010 else ""
+    def hint(self, images: int) -> str:
+        """Return a remark on what is there instead of the images that are listed."""
+        if images == IMAGES_2010:
+            return f"it holds {images} images. So many images has {OTHER_YEAR}"
+        flat = self.flat()
+        if flat > images:
+            return (
+                f"{flat} images lie in images/ directly; they are expected in the folders of their "
+                "classes, as images/001.Black_footed_Albatross/*.jpg: unpack the archive as it is"
+            )
+        return f"it holds {images} images. Fetch the archive again, or unpack it again"
+
+    def flat(self) -> int:
+        """Return how many images lie in `images/` without a class's folder."""
+        return 0
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,10 @@ class FolderCopy(Copy):
     def listing(self) -> Listing:
         """Return the lists and the names of the images."""
         return self._texts(), frozenset(name for name, _ in self._files())
+
+    def flat(self) -> int:
+        """Return how many images lie in `images/` without a class's folder."""
+        return sum(_is_image(path.name) for path in (self.path / "images").glob("*.*"))
 
     def digest(self) -> str:
         """Return the digest of the lists, and of the names and sizes of all images."""

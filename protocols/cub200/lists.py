@@ -15,7 +15,8 @@ IMAGES, LABELS, HALVES, CLASSES = LISTS = (
     "train_test_split.txt",
     "classes.txt",
 )
-IMAGE = re.compile(r"([^/\\]+)/[^/\\]+_(\d+)\.jpe?g", re.IGNORECASE)
+IMAGE = re.compile(r"([^/\\]+)/[^/\\]+_([0-9]{1,18})\.jpe?g", re.IGNORECASE)
+NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _table(content: bytes, where: str) -> dict[int, tuple[int, str]]:
     table: dict[int, tuple[int, str]] = {}
     for line, text in text_lines(content, where):
         key, _, value = text.partition(" ")
-        if not key.isdecimal() or not value.strip():
+        if not NUMBER.fullmatch(key) or not value.strip():
             raise DataError(f"{where}:{line}: {text!r} is not a number and a value after a space")
         if int(key) in table:
             raise DataError(
@@ -110,7 +111,7 @@ def _folders(table: Mapping[int, tuple[int, str]], where: str) -> tuple[str, ...
 
 def _label(value: tuple[int, str], classes: int, where: str) -> int:
     line, text = value
-    if not text.isdecimal() or not 1 <= int(text) <= classes:
+    if not NUMBER.fullmatch(text) or not 1 <= int(text) <= classes:
         raise DataError(f"{where}:{line}: {text!r} is no class number from 1 to {classes}")
     return int(text) - 1
 

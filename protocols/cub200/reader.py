@@ -166,8 +166,7 @@ def _check_present(files: Sequence[str], present: frozenset[str], copy: Copy) ->
     if missing:
         raise DataError(
             f"{copy.path}: {len(missing)} of the {len(files)} images that images.txt lists are "
-            f"missing ({some(missing)}); it holds {len(present)} images. "
-            f"Fetch the archive again, or unpack it again{copy.hint_2010(len(present))}"
+            f"missing ({some(missing)}); {copy.hint(len(present))}"
         )
 
 

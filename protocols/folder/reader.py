@@ -19,11 +19,11 @@ from fscil_bench.data.reader import (
     decode_rgb,
     file_digest,
     prepare,
+    read_file,
 )
 from fscil_bench.errors import DataError, UsageError, nearest
 from fscil_bench.seeding import Randomness
 
-from .._archives.checks import read_file
 from .pictures import Picture, check_listing, one_form
 from .table import list_table
 from .tree import list_tree
@@ -47,8 +47,9 @@ class SplitOptions:
 class FolderReader(DatasetReader):
     """A user's own images, from the folder or CSV that the protocol names as its `data`.
 
-    A folder has one folder for each class, or `train/` and `test/` with one for each class in
-    both (`val/` is the test half where there is no `test/`, else it is left out). Images in
+    A folder has one folder for each class, or `train/` and `test/` (or `training/`, `testing/`,
+    in any capitals) with one for each class in both; `val/` (`valid/`, `validation/`) is the test
+    half where there is no `test/` or one without these classes, else it is left out. Images in
     folders below a class's folder belong to the class. Files are images by their ending; other
     files, names that begin with a dot and what systems leave behind are passed over. Links are
     followed wherever they lead, unless in a circle.

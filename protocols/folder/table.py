@@ -86,8 +86,9 @@ def _check_header(header: list[str], file: Path) -> None:
 
 def _picture(file: Path, line: int, row: Row) -> Picture:
     for name in NEEDED:
-        if not row[name]:
-            raise DataError(f"{file}:{line}: {name} is empty")
+        if not row[name] or "\0" in row[name]:
+            problem = "holds a NUL character" if row[name] else "is empty"
+            raise DataError(f"{file}:{line}: {name} {problem}")
     half = row.get(OPTIONAL)
     if half is not None and half not in HALVES:
         raise DataError(f"{file}:{line}: split is {half!r}; it must be train or test")

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from fscil_bench.errors import DataError, some
 
 from .pictures import ENDINGS, Picture, is_image, one_form, picture
+
+HALVES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+}
+"""What the folders of halves are called, in small letters -> which half that is."""
 
 IGNORED = frozenset(("__macosx", "thumbs.db", "desktop.ini"))
 """What systems leave behind, in small letters; names that begin with a dot are ignored too."""
@@ -46,22 +54,45 @@ def list_tree(folder: Path) -> list[Picture]:
 
 
 def _halves(folder: Path, folders: dict[str, Path]) -> dict[str, Path] | None:
-    """Return the folders of the two halves, if the folder is divided so."""
-    known = {name.casefold(): path for name, path in folders.items()}
-    train, test = known.get("train"), known.get("test", known.get("val"))
-    if train is None or test is None or not _folders(train) or not _folders(test):
+    """Return the folders of the two halves, if the folder is divided so.
+
+    Where the test half has no class of the training half (its labels are not public, as often in
+    challenges), the validation half is the test half.
+    """
+    known: dict[str, Path] = {}
+    for name, path in folders.items():
+        half = HALVES.get(name.casefold())
+        if half in known and _folders(path):
+            raise DataError(
+                f"{folder}: has both {known[half].name}/ and {name}/; which is the {half} half? "
+                "Move the other one away"
+            )
+        if half is not None and _folders(path):
+            known[half] = path
+    tests = [known[half] for half in ("test", "val") if half in known]
+    if "train" not in known or not tests:
+        _refuse_likely_halves(folder, folders)
         return None
-    others = [
-        name
-        for name, path in folders.items()
-        if path not in (train, test) and name.casefold() != "val"
-    ]
+    train, classes = known["train"], _folders(known["train"]).keys()
+    test = next((path for path in tests if _folders(path).keys() & classes), tests[0])
+    others = [name for name in folders if name.casefold() not in HALVES]
     if others:
         raise DataError(
             f"{folder}: has {train.name}/ and {test.name}/, and beside them {some(others)}; which "
             "are halves and which are classes? Move one kind away"
         )
     return {"train": train, "test": test}
+
+
+def _refuse_likely_halves(folder: Path, folders: dict[str, Path]) -> None:
+    """Refuse folders that hold the same classes and are called like halves, but not as known."""
+    inner = [set(_folders(path)) for path in folders.values()]
+    called = all(re.search("train|test|val|eval|dev", name.casefold()) for name in folders)
+    if len(folders) > 1 and called and set.intersection(*inner):
+        raise DataError(
+            f"{folder}: {some(list(folders))} look like halves, they hold the same classes "
+            f"({some(sorted(set.intersection(*inner)), 5)}); rename them to train and test"
+        )
 
 
 def _classes(parent: Path, folders: dict[str, Path], root: Path, half: str | None) -> list[Picture]:

@@ -58,6 +58,8 @@ def read_cache(path: Path) -> ImageCacheFile:
         raise DataError(f"{path}: class_dict is {described(classes)}, not a dictionary")
     rows = {}
     for key, value in classes.items():
+        if not isinstance(key, bytes | str):
+            raise DataError(f"{path}: class_dict has {described(key)} for a class")
         rows[as_text(key)] = as_integers(value, f"{path}: class_dict: {as_text(key)}")
     _check_rows(path, rows, len(images))
     return ImageCacheFile(images, rows)

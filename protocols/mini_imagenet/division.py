@@ -14,11 +14,12 @@ from fscil_bench.errors import DataError, some
 
 from .._archives.tree import ImageTree
 
-PICTURE = re.compile(r"(?:images|(train|val|test)/(n\d{8}))/([^/]+\.(?i:jpe?g|png))")
+PICTURE = re.compile(
+    r"(?:images|(?:(train|val|test)/|images/|)(n\d{8})(?:/images)?)/([^/]+\.(?i:jpe?g|png))"
+)
 FILE_NAME = re.compile(r"(n\d{8})(\d{8})\.\w+")
 """A published file name: the class's WordNet id, and the image's number in it."""
 
-SUBFOLDERS = ("images", "split", "train", "val", "test")
 DIVISIONS = (("split/train.csv", "split/test.csv"), ("train.csv", "test.csv"))
 PUBLISHED = (500, 100)
 """Training and test images of every class."""
@@ -66,6 +67,11 @@ def official_classes() -> tuple[str, ...]:
     """Return the sorted WordNet ids of the 100 classes."""
     listed = Path(__file__).with_name("classes.txt")
     return tuple(listed.read_text(encoding="utf-8").split())
+
+
+def subfolders() -> tuple[str, ...]:
+    """Return the folders of a copy in which images and lists lie."""
+    return ("images", "split", "train", "val", "test", *official_classes())
 
 
 def top_of(tree: ImageTree) -> str | None:

@@ -1,4 +1,4 @@
-"""mini-ImageNet: 100 classes of photographs, from any of the three copies that circulate."""
+"""mini-ImageNet: 100 classes of photographs, from any of the copies that circulate."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from .._archives.tree import FolderTree, ImageTree, tree_of
 from .caches import cache_files, cache_path, read_cache
 from .division import (
     FILE_NAME,
-    SUBFOLDERS,
     Division,
     Picture,
     divide,
     official_classes,
     rule,
+    subfolders,
     top_of,
 )
 
 LAYOUTS = (
     "images/ with split/train.csv and split/test.csv; "
-    "train|val|test/<WordNet id>/*.jpg; "
+    "train|val|test/<WordNet id>/*.jpg; <WordNet id>/*.jpg, in images/ or not; "
     "mini-imagenet-cache-train.pkl, -val.pkl and -test.pkl"
 )
 
@@ -68,10 +68,12 @@ class MiniImageNet(DatasetReader):
 
     name = "mini_imagenet"
     advice = (
-        "Get the copy that circulates with FSCIL code: a folder or archive miniimagenet with "
-        "images/, split/train.csv and split/test.csv. Its photographs are ImageNet's, for "
-        f"non-commercial research. Any of these layouts is read: {LAYOUTS}. Then give the folder "
-        "that it lies in: --data-root DIR."
+        "It has no address of its own, its photographs are ImageNet's (non-commercial research): "
+        "get the copy that the READMEs of published FSCIL code link to, of CEC "
+        "(github.com/icoz69/CEC-CVPR2021) for one, a folder or archive miniimagenet with images/, "
+        "split/train.csv and split/test.csv. Then `fscil-bench data get mini_imagenet --from "
+        "FILE` takes it, or --data-root DIR names the folder that it lies in. Any of these "
+        f"layouts is read: {LAYOUTS}."
     )
 
     def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
@@ -120,7 +122,7 @@ class MiniImageNet(DatasetReader):
                     yield prepare(Image.fromarray(images[row]), request.images)
                 del images  # three quarters of a GiB, before the next is read
             return
-        with tree_of(path, SUBFOLDERS) as tree:
+        with tree_of(path, subfolders()) as tree:
             top = _top(tree)
             for item in items:
                 try:
@@ -145,7 +147,7 @@ def _caches(path: Path, digests: Sequence[str]) -> Source:
 
 
 def _files(path: Path, digest: Digester) -> Source:
-    with tree_of(path, SUBFOLDERS) as tree:
+    with tree_of(path, subfolders()) as tree:
         division = divide(tree, _top(tree))
         if isinstance(tree, FolderTree):
             return Source(path, tree.digest, division.reason)
@@ -163,7 +165,7 @@ def _top(tree: ImageTree) -> str:
 
 
 def _file_items(path: Path, names: Sequence[str]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    with tree_of(path, SUBFOLDERS) as tree:
+    with tree_of(path, subfolders()) as tree:
         top = _top(tree)
         division = divide(tree, top)
     _check_absent(path, division, names)
@@ -229,9 +231,8 @@ def candidates(root: Path) -> Iterator[Path]:
 def has_pictures(folder: Path) -> bool:
     """Return whether a folder looks like one of the layouts; other data sets have images/ too."""
     classes = set(official_classes())
-    if any(
-        (folder / half / wnid).is_dir() for half in ("train", "val", "test") for wnid in classes
-    ):
+    parents = [folder / name for name in ("", "images", "train", "val", "test")]
+    if any((parent / wnid).is_dir() for parent in parents if parent.is_dir() for wnid in classes):
         return True
     if not (folder / "images").is_dir():
         return False

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fscil_bench.data import cache as image_cache
 from fscil_bench.data.cache import ImageCache, verify
 from fscil_bench.data.reader import (
     Dataset,
@@ -338,19 +337,30 @@ def test_a_cache_as_it_was_decoded_is_verified(tmp_path: Path, resize: int | Non
         assert (folder / "meta.json").exists(), "verifying removes nothing"
 
 
-@pytest.mark.parametrize("name", ["train.bin", "test.bin", "train_labels.npy"])
+@pytest.mark.parametrize("name", ["train.bin", "test.bin", "train_labels.npy", "test_numbers.npy"])
 def test_changed_content_of_the_same_size_is_found(tmp_path: Path, name: str) -> None:
     load(tmp_path, Reader())
     (folder,) = folders(tmp_path)
     content = bytearray((folder / name).read_bytes())
     content[-8] ^= 1
     (folder / name).write_bytes(content)
-    data = load(tmp_path, Reader())
     with pytest.raises(DataError) as caught:
-        verify(data)
-    text = str(caught.value)
-    assert text.startswith(f"{folder}: the image cache is damaged (its content has the fingerpr")
-    assert f", not {data.fingerprint}); remove the folder" in text
+        load(tmp_path, Reader())
+    problem = f"{name} is not as it was written); remove the folder, by hand or"
+    assert str(caught.value).startswith(f"{folder}: the image cache is damaged ({problem}")
+
+
+def test_verifying_does_not_trust_what_is_remembered_of_a_file(tmp_path: Path) -> None:
+    data = load(tmp_path, Reader())
+    (folder,) = folders(tmp_path)
+    memo, path = tmp_path / "cache" / "digests.json", folder / "test.bin"
+    (key,) = (key for key in json.loads(memo.read_text()) if str(path) in key)
+    path.write_bytes(path.read_bytes()[::-1])  # as a disk that fails would, without a new time
+    status = path.stat()
+    now = f"sha256:{path}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+    memo.write_text(memo.read_text().replace(key, now))
+    with pytest.raises(DataError, match=f"has the fingerprint .*, not {data.fingerprint}"):
+        verify(load(tmp_path, Reader()))
 
 
 def test_a_cache_without_its_mark_is_made_anew(tmp_path: Path) -> None:
@@ -455,6 +465,9 @@ def test_two_processes_at_once_make_one_cache(tmp_path: Path) -> None:
     assert reader.read == 0
 
 
+PARTS = (".bin", "_labels.npy", "_numbers.npy", "_shapes.npy")
+
+
 class Digesting(Reader):
     """Asks for the digest of a file, as readers of archives do."""
 
@@ -471,16 +484,17 @@ def test_digests_are_remembered_until_the_file_changes(
         asked.append(path.name)
         return file_digest(path, algorithm)
 
-    monkeypatch.setattr(image_cache, "file_digest", counted)
+    monkeypatch.setattr("fscil_bench.store.caches.file_digest", counted)
     archive = tmp_path / "archive.zip"
     archive.write_bytes(b"one")
     for _ in range(3):
         load(tmp_path, Digesting())
-    assert asked == ["archive.zip"]
+    files = ["archive.zip", *(f"{half}{part}" for half in ("test", "train") for part in PARTS)]
+    assert sorted(asked) == sorted(files), "each once"
     assert len(folders(tmp_path)) == 1
     archive.write_bytes(b"another")
     load(tmp_path, Digesting())
-    assert len(asked) == 2
+    assert asked.count("archive.zip") == 2
     assert len(folders(tmp_path)) == 2, "another content is another cache"
 
 

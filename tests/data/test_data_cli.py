@@ -10,7 +10,6 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from fscil_bench.cli.app import app
-from fscil_bench.data import cache as image_cache
 from fscil_bench.data.listing import dataset_reader, protocol_of
 from fscil_bench.data.reader import file_digest
 from fscil_bench.errors import UsageError
@@ -69,7 +68,7 @@ def test_list_remembers_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         asked.append(path.name)
         return file_digest(path, algorithm)
 
-    monkeypatch.setattr(image_cache, "file_digest", counted)
+    monkeypatch.setattr("fscil_bench.store.caches.file_digest", counted)
     outputs = [call(tmp_path, "list").output for _ in range(3)]
     assert asked == ["tiny-imagenet-200.zip"]
     assert outputs[0] == outputs[2]
@@ -93,6 +92,7 @@ def test_a_protocols_file_stands_for_its_data_set(tmp_path: Path) -> None:
     done = call(tmp_path, "check", str(TOY / "toy.toml"), *WITH_TOY)
     assert done.exit_code == 0, done.output
     assert "data set        toy" in done.output
+    assert "published shots 18, each of the class that it is listed for" in done.output
     got = call(tmp_path, "get", str(TOY / "toy.toml"), *WITH_TOY)
     assert got.exit_code == 1
     assert "data set 'toy' cannot be fetched: drawn by the program, needs no data" in got.output
@@ -251,7 +251,7 @@ def test_list_counts_what_interrupted_work_left(tmp_path: Path) -> None:
     killed(tmp_path)
     last = call(tmp_path, "list").output.splitlines()[-1]
     assert last.startswith(
-        f"leftovers        3 files or folders in {tmp_path / 'cache'}, left over"
+        f"leftovers        3 files or folders in {tmp_path / 'cache'} and results, left over"
     )
     assert last.endswith("1.0 MiB")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -203,6 +204,9 @@ def test_how_lines_end_does_not_matter(tmp_path: Path, content: bytes) -> None:
         (b"3\nx/dog/4.jpg\n", ":2: 'x/dog/4.jpg' is of another kind than the first entry"),
         (b"x/dog/99.jpg\n", ":1: x/dog/99.jpg is no image of the data set"),
         (b"x/cat/3.jpg\n", ":1: x/cat/3.jpg is no image of the data set"),
+        (b"9" * 5000 + b"\n", ":1: '" + "9" * 100 + "...' is neither an index nor a path"),
+        (b"-\n", ":1: '-' is neither an index nor a path"),
+        (b"0\n" * 13, ":13: lists more than the 12 images of the data set"),
         (b"\n\n", ": the list is empty"),
         (b"\xff\xfe3\n", ": not UTF-8 text"),
     ],
@@ -266,3 +270,26 @@ def test_missing_lists_are_named(tmp_path: Path) -> None:
     assert "cannot be read" in message_of(tmp_path / "nowhere")
     with pytest.raises(DataError, match="cannot be read: No such file"):
         parse_index_list(tmp_path / "nowhere.txt")
+    os.mkfifo(tmp_path / "session_3.txt")
+    assert "session_3.txt: refused, it is no file but a pipe" in message_of(tmp_path)
+
+
+def test_numbers_in_names_may_begin_with_zeros(tmp_path: Path) -> None:
+    (tmp_path / "session_01.txt").write_text("no list of shots")
+    (tmp_path / "session_02.txt").write_text("7\n6\n")
+    (tmp_path / "session_003.txt").write_text("9\n")
+    assert [row[:2] for row in shots_from_lists(tmp_path, index())] == [(1, "2"), (2, "3")]
+    (tmp_path / "session_2.txt").write_text("0\n")
+    assert message_of(tmp_path).endswith(
+        "has both session_02.txt and session_2.txt; remove one of them"
+    )
+
+
+def test_a_class_with_another_number_of_shots_is_named_with_its_lines(tmp_path: Path) -> None:
+    path = write(tmp_path, "0\n3\n\n1\n4\n5\n") / "session_2.txt"
+    with pytest.raises(UsageError) as caught:
+        shots_from_lists(tmp_path, index(), 2)
+    assert str(caught.value) == (
+        f"{path}: class '1' has 3 shots (on line 2, 5, 6), the protocol needs 2"
+    )
+    assert len(shots_from_lists(tmp_path, index())) == 2

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from PIL import Image
 
 from fscil_bench import api
 from fscil_bench.data.pixels import Images
-from fscil_bench.data.reader import Dataset, ImageArray, decode_rgb, prepare, reordered
+from fscil_bench.data.reader import Dataset, ImageArray, decode_rgb, prepare, read_file, reordered
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.protocol import ImageSpec
 
@@ -144,11 +147,11 @@ def test_the_list_counts_and_not_how_it_is_written(dataset: Dataset, tmp_path: P
     [
         (
             "a\nb\nx\né\nc d",
-            "order.txt:3: data set 'toy' has no class 'x'; its first is called 'a'",
+            "order.txt:3: no class 'x' is among the 4 of data set 'toy' that the protocol asks for "
+            r".classes = 4.; its first is called 'a'",
         ),
         ("a\n\nb\na\n", "order.txt:4: class 'a' is listed already, on line 1"),
-        ("a\nb\n", "order.txt: lists 2 of the 4 classes of data set 'toy'; missing: c d, é"),
-        ("", "lists 0 of the 4 classes"),
+        ("", "order.txt: lists no class"),
     ],
 )
 def test_a_list_of_no_use_is_refused(
@@ -156,6 +159,17 @@ def test_a_list_of_no_use_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         listed(dataset, tmp_path, text)
+
+
+def test_classes_that_a_list_leaves_out_are_left_out(dataset: Dataset, tmp_path: Path) -> None:
+    found = listed(dataset, tmp_path, "é\na\n")
+    assert (found.class_keys, found.class_names) == (("é", "a"), ("D", "A"))
+    for half in (found.train, found.test):
+        assert half.labels.tolist() == [1, 0, 0]
+        assert half.keys == ("v", "y", "z")
+        assert half.numbers.tolist() == [0, 3, 4]
+        assert len(half.images) == 3
+    assert found.fingerprint != listed(dataset, tmp_path, "é\na\nb\n").fingerprint
 
 
 def test_a_missing_or_binary_list_is_named(dataset: Dataset, tmp_path: Path) -> None:
@@ -186,3 +200,80 @@ def test_a_protocol_lists_its_classes_beside_itself(tmp_path: Path) -> None:
     assert other.spec.representation.key != run.spec.representation.key
     with pytest.raises(UsageError, match="no published list of shots; use --split seeded"):
         api.run("ncm", str(tmp_path / "listed.toml"), split="canonical", **settings)
+    (tmp_path / "order.txt").write_text("toy 3\ntoy 9\ntoy 1\ntoy 7\n")
+    part = api.run(
+        "ncm",
+        str(tmp_path / "listed.toml"),
+        overrides={"base_classes": 2, "way": 1, "sessions": 2},
+        **settings,
+    )
+    assert part.record.class_names == ("toy 3", "toy 9", "toy 1", "toy 7")
+
+
+def test_exif_orientation_is_applied() -> None:
+    pixels = np.zeros((8, 16, 3), np.uint8)
+    pixels[:, :8] = (200, 0, 0)
+    image = Image.fromarray(pixels)
+    exif = Image.Exif()
+    for orientation, turned in ((1, 0), (3, 2), (6, 3), (8, 1)):
+        exif[0x0112] = orientation
+        for kind in ("PNG", "TIFF"):
+            buffer = io.BytesIO()
+            image.save(buffer, kind, exif=exif)
+            found = np.asarray(decode_rgb(buffer.getvalue(), "x"))
+            assert np.array_equal(found, np.rot90(pixels, turned)), (orientation, kind)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", exif=b"Exif\x00\x00MM\x00*\x00\x00\xff\xff")
+    assert np.array_equal(np.asarray(decode_rgb(buffer.getvalue(), "x")), pixels), "no EXIF at all"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0, 128, 255], [0, 128, 255]),
+        ([0, 128, 256], [0, 0, 1]),
+        ([0, 32768, 65535], [0, 128, 255]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_16_bits_are_scaled_unless_all_values_are_of_8(
+    kind: str, values: list[int], expected: list[int]
+) -> None:
+    row = decode_rgb(encoded(Image.fromarray(np.array([values], np.uint16)), kind), "x")
+    assert np.asarray(row)[0, :, 1].tolist() == expected
+
+
+def sixteen_bit_png(value: int) -> bytes:
+    """Return a 2×2 PNG with 16 bits a colour, which Pillow cannot write."""
+    rows = (b"\x00" + struct.pack(">6H", *[value] * 6)) * 2
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        checksum = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + checksum
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 16, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_colours_of_16_bits_that_would_come_out_black_are_refused() -> None:
+    assert decode_rgb(sixteen_bit_png(0x8123), "x").getpixel((0, 0)) == (0x81, 0x81, 0x81)
+    with pytest.raises(DataError, match=r"^a.png: its colours have 16 bits and none is above 255"):
+        decode_rgb(sixteen_bit_png(200), "a.png")
+
+
+def test_alpha_is_left_away() -> None:
+    image = Image.new("RGBA", (4, 4), (9, 99, 199, 0))
+    assert decode_rgb(encoded(image), "x").getpixel((0, 0)) == (9, 99, 199)
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, dataset: Dataset) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe: refused, it is no file but a pipe, a device or the"):
+        read_file(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(bytes(11))
+    with pytest.raises(DataError, match=r"large: refused, 11 bytes are absurd \(at most 10\)"):
+        read_file(tmp_path / "large", 10)
+    with pytest.raises(UsageError, match="pipe: cannot be read as a list of classes"):
+        reordered(dataset, "list:pipe", tmp_path)
+    with pytest.raises(UsageError, match="cannot be read as a list of classes"):
+        reordered(dataset, "list:a\0b", tmp_path)

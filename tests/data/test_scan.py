@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -96,6 +97,7 @@ def test_size_and_backbone_follow_the_median_shorter_side(
     root = folder(tmp_path / "animals", dict.fromkeys(NAMES[:3], 3), size)
     folder(tmp_path / "animals", {"zebra": 3}, (900, 800))
     (root / "ant" / "broken.png").write_bytes(b"no image")
+    os.mkfifo(root / "ant" / "pipe.png")
     protocol = loaded(scan(root, 1, 1, "2"), tmp_path)
     assert (protocol.images.size, protocol.images.resize) == stored
     assert (protocol.backbone, protocol.pretraining) == (backbone, "none")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import shutil
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import fscil_bench as fb
 from fscil_bench.data.pixels import Images
@@ -21,7 +23,7 @@ from fscil_bench.data.reader import (
     Pixels,
     ReadRequest,
 )
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, UsageError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.running.sessions import canonical_shots, read_canonical
@@ -276,6 +278,33 @@ def test_published_shots_are_found_by_index() -> None:
     assert shots[0][:5].tolist() == [29774, 33344, 4815, 6772, 48317]
 
 
+def test_class_folders_are_read_without_an_order(tmp_path: Path) -> None:
+    names = ["aquarium_fish", "apple", *(f"z{n:02d}" for n in range(98))]
+    for half, count in (("train", 3), ("test", 2)):
+        for label, name in enumerate(sorted(names)):
+            (tmp_path / "cifar100" / half / name).mkdir(parents=True)
+            for number in range(count):
+                path = tmp_path / "cifar100" / half / name / f"{number:04d}.png"
+                Image.new("RGB", (32, 32), (label, number, count)).save(path)
+    source = Cifar100().find([tmp_path])
+    assert "use --split seeded" in str(source.unofficial)
+    index = index_of(tmp_path, 2)
+    assert (index.class_names, index.class_keys) == (("apple", "aquarium_fish"), ("0", "1"))
+    assert [item.label for item in index.train] == [0, 0, 0, 1, 1, 1]
+    assert all((item.number or 0) < 0 for item in index.train), "no published row can mean them"
+    pixels = images_of(tmp_path, index.test)
+    assert [p[0, 0].tolist() for p in pixels if isinstance(p, np.ndarray)] == [
+        [0, 0, 2],
+        [0, 1, 2],
+        [1, 0, 2],
+        [1, 1, 2],
+    ]
+    shutil.rmtree(tmp_path / "cifar100" / "test" / "z01")
+    assert "train/ has images in 100 class folders and test/ in 99; the same 100" in message_of(
+        tmp_path
+    )
+
+
 def test_a_small_run(files: Files, tmp_path: Path) -> None:
     archive(tmp_path, files)
     stored = fb.run(
@@ -293,13 +322,15 @@ def test_a_small_run(files: Files, tmp_path: Path) -> None:
     assert stored.record.train_images == (TRAIN, TRAIN)
     assert len(stored.targets) == len(NAMES) * TEST
     assert any("unofficial data (cifar-100-python.tar.gz has" in f for f in stored.record.flags)
+    settings: dict[str, Any] = {
+        "overrides": {"classes": 6, "base_classes": 4, "way": 1, "sessions": 2},
+        "data_root": tmp_path,
+        "results": tmp_path / "other",
+        "cache": tmp_path / "cache",
+    }
     with pytest.raises(DataError, match="--unofficial-data uses this copy"):
-        fb.run(
-            "ncm",
-            "cifar100",
-            split="seeded",
-            overrides={"classes": 6, "base_classes": 4, "way": 1, "sessions": 2},
-            data_root=tmp_path,
-            results=tmp_path / "results",
-            cache=tmp_path / "cache",
-        )
+        fb.run("ncm", "cifar100", split="seeded", **settings)
+    shots = r"splits.csv:2: class '60', samples .* not in data set 'cifar100' .cifar-100-python.tar"
+    with pytest.raises(UsageError, match=shots):
+        fb.run("ncm", "cifar100", unofficial_data=True, **settings)
+    assert not (tmp_path / "other").exists(), "known before base training"

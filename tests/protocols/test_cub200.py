@@ -307,6 +307,15 @@ def test_missing_images_are_listed(tmp_path: Path, folder: bool) -> None:
     assert index_of(root, classes=3).class_names[-1] == "Sooty Albatross", "it is not needed"
 
 
+def test_images_without_class_folders_are_counted_and_what_is_expected_said(tmp_path: Path) -> None:
+    root = unpacked(data_set(), tmp_path)
+    for path in list(root.glob("images/*/*.jpg")):
+        path.rename(root / "images" / path.name)
+    text = refusal(root)
+    assert "24 of the 24 images that images.txt lists are missing" in text
+    assert "24 images lie in images/ directly; they are expected in the folders of their" in text
+
+
 @pytest.mark.parametrize("folder", [False, True], ids=["archive", "folder"])
 def test_missing_lists_are_named(tmp_path: Path, folder: bool) -> None:
     members = data_set()
@@ -513,6 +522,25 @@ def test_canonical_shots_are_the_published_lists_byte_for_byte(tmp_path: Path) -
         assert "".join(f"{key}\n" for key in keys) == (SHARED / name).read_text(), name
     base = [item.key for item in index.train if item.label < 100]
     assert sorted(base) == sorted((SHARED / "session_1.txt").read_text().split())
+
+
+def test_missing_weights_and_data_are_one_message_with_the_data_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*_: object) -> None:
+        raise DataError("no ImageNet weights here")
+
+    monkeypatch.setattr("fscil_bench.running.workbench.resolve_pretraining", absent)
+    monkeypatch.chdir(tmp_path)
+    places = {"results": tmp_path / "results", "cache": tmp_path / "cache"}
+    with pytest.raises(DataError) as caught:
+        fscil_bench.run("ncm", "cub200", **places)
+    data, weights = str(caught.value).splitlines()
+    assert data.startswith("neither CUB_200_2011.tgz nor a folder CUB_200_2011 was found")
+    assert weights == "no ImageNet weights here"
+    archived(data_set(), tmp_path / f"{TOP}.tgz")
+    with pytest.raises(DataError, match=r"^no ImageNet weights here$"):
+        fscil_bench.run("ncm", "cub200", data_root=tmp_path, **places)
 
 
 def test_a_run_from_end_to_end(tmp_path: Path) -> None:

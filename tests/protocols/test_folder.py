@@ -108,7 +108,17 @@ def test_both_halves_get_an_image_where_there_are_two(
     assert sum(item.label == 0 for item in index.train) == count - tests
 
 
-@pytest.mark.parametrize("names", [("train", "test"), ("Train", "TEST"), ("train", "val")])
+HALF_NAMES = [
+    ("train", "test"),
+    ("Train", "TEST"),
+    ("train", "val"),
+    ("Training", "Testing"),
+    ("TRAIN", "VAL"),
+    ("train", "validation"),
+]
+
+
+@pytest.mark.parametrize("names", HALF_NAMES)
 def test_halves_are_taken_as_they_are(tmp_path: Path, names: tuple[str, str]) -> None:
     train, test = names
     classes(tmp_path / train, {"ant": 3, "bee": 2})
@@ -128,6 +138,25 @@ def test_a_third_part_beside_the_halves_is_left_out(tmp_path: Path) -> None:
         classes(tmp_path / half, {"ant": 2, "bee": 2})
     index = index_of(tmp_path)
     assert {key.partition("/")[0] for key in keys(index.train + index.test)} == {"train", "test"}
+
+
+def test_a_test_half_without_labels_gives_way_to_validation(tmp_path: Path) -> None:
+    for half, names in (("train", "ab"), ("val", "ab"), ("test", ["images"])):
+        classes(tmp_path / half, dict.fromkeys(names, 2))
+    assert {key.partition("/")[0] for key in keys(index_of(tmp_path).test)} == {"val"}
+    assert "base_classes = 2" in scan(classes(tmp_path, {"train/c": 2, "val/c": 1}), 1, 1, "2")
+
+
+def test_halves_of_unknown_names_are_named_and_so_are_two_of_one_kind(tmp_path: Path) -> None:
+    for half in ("my_train_set", "my_test_set"):
+        classes(tmp_path / "a" / half, {"ant": 2, "bee": 2})
+    assert refusal(tmp_path / "a") == (
+        f"{tmp_path / 'a'}: my_test_set, my_train_set look like halves, they hold the same classes "
+        "(ant, bee); rename them to train and test"
+    )
+    for half in ("train", "Training", "test"):
+        classes(tmp_path / "b" / half, {"ant": 2, "bee": 2})
+    assert "has both Training/ and train/; which is the train half?" in refusal(tmp_path / "b")
 
 
 def test_halves_beside_classes_are_refused(tmp_path: Path) -> None:
@@ -500,7 +529,13 @@ def test_a_huge_or_unreadable_file_is_named(
     classes(tmp_path, {"ant": 1, "bee": 1})
     (tmp_path / "ant" / "folder.png").mkdir()
     monkeypatch.setattr("fscil_bench.protocols.folder.reader.SIZE_LIMIT", 10)
-    huge, folder = images_of(tmp_path, [Item("ant/0.png", 0), Item("ant/folder.png", 0)])
+    os.mkfifo(tmp_path / "bee" / "pipe.png")
+    items = [Item(f"{name}.png", 0) for name in ("ant/0", "ant/folder", "bee/pipe")]
+    huge, folder, pipe = images_of(tmp_path, items)
+    assert (
+        str(pipe)
+        == f"{tmp_path}/bee/pipe.png: refused, it is no file but a pipe, a device or the like"
+    )
     assert "bytes are absurd (at most 10)" in str(huge)
     assert isinstance(folder, DataError)
 
@@ -617,6 +652,7 @@ def test_absent_images_are_listed_with_their_lines(tmp_path: Path) -> None:
         (b"path,label\npictures/x/0.png,ant\n", "of the single class 'ant'"),
         (b'path,label\npictures/x/0.png,"ant\n', "not a CSV in UTF-8"),
         (b"path,label\n\xff\xfe", "not a CSV in UTF-8"),
+        (b"path,label\npictures/x/0.png,ant\npictures/x\x00,ant\n", ":3: path holds a NUL"),
     ],
 )
 def test_a_table_that_is_no_data_set_is_refused(

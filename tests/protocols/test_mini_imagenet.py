@@ -237,6 +237,23 @@ def test_class_folders_without_lists_are_divided_by_rule(grouped: Files, tmp_pat
     )
 
 
+@pytest.mark.parametrize("place", ["", "images/", "images below"])
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_class_folders_without_halves_are_divided_by_rule(
+    tmp_path: Path, place: str, kind: str
+) -> None:
+    below = "/images" if place == "images below" else ""
+    files = pictures(lambda _, w: f"{w}{below}" if place != "images/" else f"images/{w}")
+    path = folder_of(tmp_path / "miniimagenet", files)
+    path = packed(files, tmp_path / "mini.zip") if kind == "zip" else path
+    index = index_of(path)
+    ordered = sorted((*TRAIN, *TEST))
+    assert numbers(index.train) == each(ordered[:6])
+    assert numbers(index.test) == each(ordered[6:])
+    assert "the first five sixths of each class's images by name" in reason_of(path)
+    assert not any(isinstance(p, DataError) for p in images_of(path, index.test))
+
+
 def test_lists_that_divide_classes_are_not_the_published_ones(flat: Files, tmp_path: Path) -> None:
     flat["split/train.csv"] = listed((*TRAIN, *TEST), WNIDS[:4])
     flat["split/test.csv"] = listed((*TRAIN, *TEST), WNIDS[4:])

@@ -103,6 +103,16 @@ def test_no_neighbour_of_what_is_admitted_is(asked: bytes) -> None:
     assert f"it asks for {asked.decode().replace(chr(10), '.')};" in text
 
 
+def test_nested_keys_are_refused_at_once() -> None:
+    # Each tuple holds the one before twice: hashing the last would take 2**200 steps.
+    pair = b"\x80\x04}" + b")" + b"2\x86" * 200
+    for attack in (pair + b"K\x01s.", b"\x80\x04}\x8c\x01a\x8f(" + pair[3:] + b"\x90s."):
+        assert "as a key or in a set" in message_of(attack)
+    for name in (b"set", b"frozenset"):
+        made = b"\x80\x04}\x8c\x01a\x8c\x08builtins\x8c" + bytes([len(name)]) + name + b"\x93]"
+        assert "as a key or in a set" in message_of(made + pair[3:] + b"a\x85Rs.")
+
+
 def test_dotted_names_lead_nowhere() -> None:
     content = b"\x80\x04\x8c\x05numpy\x8c\x10ndarray.__init__\x93."
     assert "asks for numpy.ndarray.__init__;" in message_of(content)
@@ -159,6 +169,12 @@ def test_flipped_bytes_give_an_error_or_other_data_and_nothing_else() -> None:
 
 def test_a_pickle_of_something_else_than_a_dictionary_is_refused() -> None:
     assert message_of(pickle.dumps([1])) == "a.pkl: holds a list where a dictionary is expected"
+
+
+def test_text_is_text() -> None:
+    assert [as_text(value) for value in (b"\xc3\xa9", "b", 3)] == ["é", "b", "3"]
+    with pytest.raises(ValueError, match="a tuple where text is expected"):
+        as_text(())
 
 
 @pytest.mark.parametrize("value", [[1, 2], (1, 2), np.array([1, 2], np.uint8), {1, 2}])

@@ -112,24 +112,69 @@ def test_finds_the_archive_in_a_folder_and_by_its_own_path(
         assert source.digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_missing_archive_is_named_with_where_it_was_looked_for(tmp_path: Path) -> None:
-    unpacked = tmp_path / "unpacked"
-    (unpacked / TOP).mkdir(parents=True)
+def test_what_is_missing_is_named_with_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        TinyImageNet().find([tmp_path / "nowhere", tmp_path, unpacked])
+        TinyImageNet().find([tmp_path / "nowhere", tmp_path])
     text = str(caught.value)
-    assert text.startswith("tiny-imagenet-200.zip was not found; looked in ")
-    assert f"{tmp_path / 'nowhere'} (which does not exist), {tmp_path}, {unpacked} (which" in text
-    assert "the archive itself is needed" in text
-    assert "--data-root DIR" in text
-    assert "http://cs231n.stanford.edu/tiny-imagenet-200.zip" in text
+    assert text.startswith(
+        "neither tiny-imagenet-200.zip nor a folder tiny-imagenet-200 with train"
+    )
+    assert f"looked in {tmp_path / 'nowhere'} (which does not exist), {tmp_path}. `fscil" in text
+    assert "http://cs231n.stanford.edu/tiny-imagenet-200.zip and name the folder" in text
+
+
+def unpacked(members: Members, folder: Path) -> Path:
+    for name, content in members.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder / TOP
+
+
+def sorted_into_folders(members: Members) -> Members:
+    """Return the files with `val/` in class folders, and folders `images/` left out."""
+    names = {}
+    for line in members[ANNOTATIONS].decode().splitlines():
+        file, wnid = line.split("\t")[:2]
+        names[f"{TOP}/val/images/{file}"] = f"{TOP}/val/{wnid}/{file}"
+    kept = {names.get(n, n.replace("/images/", "/")): content for n, content in members.items()}
+    del kept[ANNOTATIONS]
+    return kept
+
+
+@pytest.mark.parametrize("place", ["data", f"data/{TOP}", "data/tiny_imagenet"])
+@pytest.mark.parametrize("by_folder", [False, True], ids=["annotations", "folders"])
+def test_an_unpacked_copy_gives_the_same_as_the_archive(
+    members: Members, make_archive: MakeArchive, tmp_path: Path, place: str, by_folder: bool
+) -> None:
+    packed = make_archive(members)
+    expected = index_of(packed)
+    files = sorted_into_folders(members) if by_folder else members
+    folder = unpacked(files | {f"{TOP}/test/images/t.JPEG": b"", f"{TOP}/.x": b""}, tmp_path / "u")
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    folder.rename(tmp_path / place)
+    source = TinyImageNet().find([tmp_path / "data"])
+    assert source.path == tmp_path / place
+    index = index_of(tmp_path / "data")
+    for mine, other in ((index.train, expected.train), (index.test, expected.test)):
+        assert [item.label for item in mine] == [item.label for item in other]
+        pixels = zip(images_of(tmp_path / "data", mine), images_of(packed, other), strict=True)
+        assert all(np.array_equal(one, two) for one, two in pixels)
+
+
+def test_the_digest_of_an_unpacked_copy_follows_its_files(members: Members, tmp_path: Path) -> None:
+    folder = unpacked(members, tmp_path)
+    before = TinyImageNet().find([folder]).digest
+    assert TinyImageNet().find([tmp_path]).digest == before
+    (tmp_path / train_name(WNIDS[0], 2)).unlink()
+    assert TinyImageNet().find([folder]).digest != before
 
 
 def test_another_zip_is_refused_with_what_it_holds(make_archive: MakeArchive) -> None:
-    path = make_archive({"holiday/beach.jpg": b"1", "holiday/hills.jpg": b"2", "notes.txt": b"3"})
+    path = make_archive({"holiday/beach.jpg": b"1", "notes.txt": b"3"})
     assert message_of(path) == (
-        f"{path}: not the Tiny-ImageNet archive, it has no tiny-imagenet-200/wnids.txt; it holds "
-        "holiday/beach.jpg, holiday/hills.jpg, notes.txt"
+        f"{path}: not Tiny-ImageNet, it has no train/<WordNet id>/ with images; it holds "
+        "holiday/beach.jpg, notes.txt"
     )
 
 
@@ -181,11 +226,11 @@ def test_windows_line_ends_and_blank_lines_do_not_matter(
         ),
         (
             "val_99.JPEG\tn01443537\t0\t0\t63\t63",
-            "the archive has no tiny-imagenet-200/val/images/val_99.JPEG",
+            "there is no tiny-imagenet-200/val/images/val_99.JPEG",
         ),
         (
             "../../secret\tn01443537\t0\t0\t63\t63",
-            "the archive has no tiny-imagenet-200/val/images/../../secret",
+            "there is no tiny-imagenet-200/val/images/../../secret",
         ),
         (
             "val_5.JPEG\tn01443537\t0\t0\t63\t63",
@@ -210,7 +255,7 @@ def test_classes_without_training_images_are_named(
     assert f"no training images of 1 of the 4 classes that the protocol asks for ({CLASSES[3]}" in (
         text
     )
-    assert "the archive holds 9 training images of 3 classes" in text
+    assert "it holds 9 training images of 3 classes" in text
 
 
 def test_a_class_without_validation_images_is_named(
@@ -279,13 +324,13 @@ def test_an_image_that_cannot_be_decoded_is_named(
 
 def test_a_member_of_absurd_size_is_refused(members: Members, make_archive: MakeArchive) -> None:
     name = train_name(WNIDS[0], 0)
-    members[name] = bytes(10_000_001)
+    members[name] = bytes(20_000_001)
     path = make_archive(members)
     broken, whole = first_two_of(path)
     assert isinstance(whole, np.ndarray)
     assert isinstance(broken, DataError)
     assert str(broken) == (
-        f"{path}: {name}: refused, its declared size of 10000001 bytes is absurd (at most 10000000)"
+        f"{path}: {name}: refused, its declared size of 20000001 bytes is absurd (at most 20000000)"
     )
 
 

@@ -97,14 +97,16 @@ def test_canonical_shots_are_the_published_ones(protocol: Protocol, labels: np.n
     [
         ("toy,1,toy 4,0 1 99", "'toy 4', samples 99: not in data set"),
         ("toy,1,toy four,0 1 2", "'toy four'.*not in data set"),
-        ("toy,1,toy 4,0 1", "has 2 published shots, the protocol needs 3"),
+        ("toy,1,toy 4,0 1", r"shots.csv:2: class 'toy 4' has 2 published shots, .* needs 3"),
+        ("toy,1,toy 4,0 1 2\nother,1,caf\udce9,1", "cannot be read as a CSV in UTF-8"),
+        ("toy," + "1" * 5000 + ",toy 4,0 1 2", "shots.csv:2: not session,class,samples"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(
     protocol: Protocol, labels: np.ndarray, tmp_path: Path, row: str, expected: str
 ) -> None:
     text = (TOY / "toy_shots.csv").read_text().replace("toy,1,toy 4,0 1 2", row)
-    (tmp_path / "toy_shots.csv").write_text(text)
+    (tmp_path / "toy_shots.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UsageError, match=expected):
         table = read_canonical(protocol, tmp_path)
         canonical_shots(table, protocol, dataset(labels, np.arange(10)))

@@ -81,9 +81,15 @@ def test_damaged_features_are_refused_with_what_to_do(tmp_path: Path) -> None:
     made = source(tmp_path)
     made.load_half(images(), "train", "plain")
     (file,) = (tmp_path / "c").rglob("features.npy")
-    np.save(file, np.zeros((3, 2)))
-    with pytest.raises(StoreError, match="remove the folder"):
-        made.load_half(images(), "train", "plain")
+    whole = np.load(file)
+    whole[2, 7] += 1
+    for content, problem in (
+        (whole, "features.npy is not as it was written"),
+        (np.zeros((3, 2)), "their number is not that of the images"),
+    ):
+        np.save(file, content)
+        with pytest.raises(StoreError, match=f"damaged .{problem}.*remove the folder"):
+            made.load_half(images(), "train", "plain")
 
 
 def test_an_unknown_view_is_answered_with_the_nearest() -> None:
