@@ -106,9 +106,9 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     words += ["--seeds", seeds_text(seeds or (spec.seed,))]
     if brought.seed:
         words += ["--representation-seed", str(brought.seed)]
+    words += override_words(changes(protocol, registry))
     file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
     words += ["--weights", f"{UNKNOWN_FOLDER}/{file[1]}"] if file else []
-    words += override_words(changes(protocol, registry))
     words += ["--precision", brought.precision]
     words += ["--views", spec.views] if spec.views != "plain" else []
     defaults = default_params(registry, "method", spec.method, protocol)
