@@ -40,6 +40,27 @@ class Needs:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What is known of a run before it, for `Method.check`.
+
+    Attributes:
+        feature_dim: D.
+        base_classes: classes of the base session.
+        classes: of all sessions.
+        shot: images of each new class.
+        base_images: training images of the smallest base class.
+        heldout: whether some base training images are held out.
+    """
+
+    feature_dim: int
+    base_classes: int
+    classes: int
+    shot: int
+    base_images: int
+    heldout: bool
+
+
+@dataclass(frozen=True)
 class Network:
     """The trained backbone for a method that needs images.
 
@@ -112,6 +133,14 @@ class Method(Contract):
     def __init__(self, params: Any, context: MethodContext) -> None:
         self.params = params
         self.context = context
+
+    @classmethod
+    def check(cls, params: Any, terms: Terms) -> None:
+        """Refuse parameters that cannot work on a run's terms; asked before anything is trained.
+
+        Raises:
+            UsageError: they cannot; the message says which, and what to set instead.
+        """
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
         """Learn what depends on base data alone; cached by representation and `pretrain_params`.

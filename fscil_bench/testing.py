@@ -15,7 +15,8 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import nn
 
-from fscil_bench.method import Method, MethodContext, Needs, Network
+from fscil_bench.errors import UsageError
+from fscil_bench.method import Method, MethodContext, Needs, Network, Terms
 from fscil_bench.params import parse_params
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
@@ -78,6 +79,11 @@ class ToyTask:
             classes_seen=BASE + WAY * number,
             heldout=heldout,
         )
+
+    @property
+    def terms(self) -> Terms:
+        """What a method's parameters are checked against."""
+        return Terms(DIM, BASE, self.classes, self.shot, BASE_SHOTS, heldout=True)
 
     def queries(self) -> Queries:
         """Return unlabelled samples of all classes."""
@@ -162,6 +168,8 @@ def check_method(method: type[Method], params: Mapping[str, Any] | None = None) 
         AssertionError: it does not; the message says what.
     """
     values = parse_params(f"method {method.name!r}", method.Params, params or {})
+    for shot in (3, 1):
+        method.check(values, ToyTask(shot).terms)
     with _global_state_kept(method.name):
         tensors = _pretrained(method, values)
     for shot in (3, 1):
@@ -176,6 +184,26 @@ def check_method(method: type[Method], params: Mapping[str, Any] | None = None) 
         if method.learns_episodes():
             with _global_state_kept(method.name):
                 _check_episodes(task, method, values, tensors)
+
+
+def check_refusals(method: type[Method], params: Mapping[str, Any]) -> None:
+    """Check that parameters are refused before anything is trained, or not at all.
+
+    Raises:
+        AssertionError: they are refused while the method learns, which may be hours later.
+    """
+    values = parse_params(f"method {method.name!r}", method.Params, params)
+    try:
+        method.check(values, ToyTask().terms)
+    except UsageError:
+        return
+    try:
+        _learn_all(ToyTask(needs=method.needs), method, values, _pretrained(method, values))
+    except UsageError as error:
+        raise AssertionError(
+            f"{method.name}: {dict(params)} is refused only while it learns ({error}); refuse it "
+            "in the classmethod `check`"
+        ) from error
 
 
 def check_representation(

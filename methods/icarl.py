@@ -12,7 +12,7 @@ from pydantic import Field
 from torch.nn import functional as F
 
 from fscil_bench.errors import UsageError
-from fscil_bench.method import MethodContext
+from fscil_bench.method import MethodContext, Terms
 from fscil_bench.protocol import Queries, Session
 
 from ._shared.network import (
@@ -84,9 +84,25 @@ class Icarl(NetworkMethod):
 
     params: Params
 
+    @classmethod
+    def check(cls, params: Any, terms: Terms) -> None:
+        """Refuse means without exemplars, and a budget that does not go round the classes."""
+        p = params
+        if p.classifier == "nearest_mean" and not (p.keep_new and (p.exemplars or p.budget)):
+            raise UsageError(
+                f"{cls.name}: classifier=nearest_mean takes exemplars of every class (exemplars = "
+                f"{p.exemplars}, budget = {p.budget}, keep_new = {str(p.keep_new).lower()}); store "
+                "some, or use classifier=softmax"
+            )
+        classes = terms.classes if p.keep_new else terms.base_classes
+        if 0 < p.budget < classes:
+            raise UsageError(
+                f"{cls.name}: budget = {p.budget} exemplars do not go round {classes} classes, one "
+                f"each; set budget to {classes} or more, or use exemplars=N, a number per class"
+            )
+
     def __init__(self, params: Any, context: MethodContext) -> None:
         super().__init__(params, context)
-        self._check()
         if self.params.trained == "last_block":
             self.trained = last_block(self.network.backbone)
             self.network.backbone.requires_grad_(False)
@@ -139,31 +155,10 @@ class Icarl(NetworkMethod):
         self.exemplars = Exemplars(images, labels)
         self.means = state["means"].clone().to(self.context.device)
 
-    def _check(self) -> None:
-        p = self.params
-        if p.classifier == "nearest_mean" and not (p.keep_new and (p.exemplars or p.budget)):
-            raise UsageError(
-                f"{self.name}: classifier=nearest_mean takes exemplars of every class (exemplars = "
-                f"{p.exemplars}, budget = {p.budget}, keep_new = {str(p.keep_new).lower()}); store "
-                "some, or use classifier=softmax"
-            )
-
     def _per_class(self, classes: int) -> int:
-        """Return how many exemplars each of `classes` classes may have.
-
-        Raises:
-            UsageError: the budget is below the number of classes.
-        """
+        """Return how many exemplars each of `classes` classes may have."""
         budget = self.params.budget
-        if not budget:
-            return self.params.exemplars
-        if budget < classes:
-            raise UsageError(
-                f"{self.name}: budget = {budget} exemplars do not go round {classes} classes, one "
-                f"each; set budget to {classes} or more, by the last session to the number of all "
-                "classes, or use exemplars=N, a number per class"
-            )
-        return budget // classes
+        return budget // classes if budget else self.params.exemplars
 
     def _chosen(self, session: Session, count: int) -> Exemplars:
         assert session.images is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.running.sessions import read_canonical
-from fscil_bench.testing import check_method, check_representation
+from fscil_bench.testing import check_method, check_refusals, check_representation
 from fscil_bench.training.backbones import feature_dim
 
 REGISTRY = load_registry()
@@ -16,6 +18,30 @@ REGISTRY = load_registry()
 def test_method(name: str) -> None:
     check_method(REGISTRY.get("method", name).value)
     assert len(REGISTRY.get("method", name).value.__doc__) > 200, "citation and idea are missing"
+
+
+HARD: dict[str, list[dict[str, Any]]] = {
+    "cec": [{"shots": 30}],
+    "cec_trained": [{"shots": 30}],
+    "free_lunch": [{"k": 7}, {"byte_budget": 300}, {"byte_budget": 300, "budget_mode": "low_rank"}],
+    "icarl": [{"budget": 9}, {"exemplars": 0}],
+    "icarl_softmax": [{"budget": 4}],
+    "ldc": [
+        {"directions": "full"},
+        {"statistics": "heldout", "unit_steps": 2, "epochs": 1},
+        {"covariance": "empirical", "nearest": 7},
+        {"covariance": "empirical", "virtual_classes": 0.5},
+    ],
+    "nc_fscil": [{"dim": 8}],
+}
+"""Parameters that the toy sessions do not fit: six base classes in 12 dimensions, ten in all."""
+
+
+@pytest.mark.parametrize(("name", "params"), [(n, p) for n, all_ in HARD.items() for p in all_])
+def test_parameters_are_refused_before_anything_is_trained(
+    name: str, params: dict[str, Any]
+) -> None:
+    check_refusals(REGISTRY.get("method", name).value, params)
 
 
 @pytest.mark.parametrize("name", REGISTRY.names("representation"))

@@ -19,7 +19,7 @@ from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
 from fscil_bench.errors import DataError, FscilError, UsageError, nearest
-from fscil_bench.method import Method, MethodContext, Network
+from fscil_bench.method import Method, MethodContext, Network, Terms
 from fscil_bench.options import Options
 from fscil_bench.params import params_dict, parse_params, published_params, refuse_unstorable
 from fscil_bench.plugins.digest import engine_digest
@@ -52,6 +52,7 @@ from fscil_bench.store.files import now
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
 from fscil_bench.training.augment import augment, central, normalise, resized_crops
+from fscil_bench.training.backbones import feature_dim
 from fscil_bench.training.compute import (
     autocast,
     check_precision,
@@ -138,6 +139,7 @@ class Workbench:
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
         pretraining, dataset = self._inputs(protocol, folder)
+        method.value.check(params, _terms(protocol, dataset))
         split, table = _split(request, protocol, folder, dataset)
         if table is not None:
             canonical_shots(table, protocol, dataset)  # known now, and not after base training
@@ -412,15 +414,10 @@ class Workbench:
         return float(meta["seconds"])
 
 
-TRAINING = (
-    Workbench.dataset,
-    Workbench.trained,
-    FeatureSource,
-    Images,
-    ImageSpec,
-    Protocol.session_classes,
-)
-"""Where the engine's digest starts: what arranges data, trains a representation, reads features."""
+TRAINING = (BaseTraining, hold_out, Images, ImageSpec, Protocol.session_classes)
+"""Where the engine's digest of a representation starts. How data are arranged, their fingerprint
+tells; how features are read is in the digest of a run, and keys their cache.
+"""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
 """Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
@@ -485,6 +482,22 @@ def _check_extras(method: type[Method], representation: type[Representation]) ->
             f"method {method.name!r} needs {', '.join(sorted(missing))} from its representation, "
             f"which {representation.name!r} does not bring"
         )
+
+
+def _terms(protocol: Protocol, dataset: Dataset) -> Terms:
+    """Return what a method's parameters are checked against."""
+    base = protocol.session_classes(0)
+    images = min(len(dataset.train.of_class(label)) for label in base)
+    fraction = protocol.recipe.holdout
+    held = min(images - 1, max(1, round(fraction * images))) if fraction else 0
+    return Terms(
+        feature_dim=feature_dim(protocol.backbone),
+        base_classes=len(base),
+        classes=protocol.classes_used,
+        shot=protocol.shot,
+        base_images=images - held,
+        heldout=held > 0,
+    )
 
 
 def spread(labels: np.ndarray, classes: int) -> tuple[int, int]:

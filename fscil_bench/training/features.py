@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ImageArray, file_digest
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
+from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
@@ -146,8 +148,9 @@ def weights_file(store: Store, key: str) -> Path:
 def _folder(store: Store, key: str, view: str, half: str) -> Path:
     # One specification trains other weights on another machine or with other threads, and folders
     # of results that hold both may share a cache.
-    digest = stored_digest(weights_file(store, key))[:12]
-    return store.cache_folder("features", f"{key}-{digest}-{view}-{half}")
+    weights = stored_digest(weights_file(store, key))[:12]
+    code = engine_digest(FeatureSource, Images, ImageSpec)[:8]
+    return store.cache_folder("features", f"{key}-{weights}-{code}-{view}-{half}")
 
 
 def _read(store: Store, folder: Path, count: int) -> np.ndarray:

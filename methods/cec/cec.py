@@ -11,14 +11,14 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 
-from fscil_bench.method import Method, MethodContext, Needs, Network, batches
+from fscil_bench.method import Method, MethodContext, Needs, Network, Terms, batches
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 from .._shared.augmentation import turned
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import class_means, require_finite
 from .attention import GraphAttention, adapted_cosines
-from .episodes import MetaParams, base_episodes, train_on_episodes
+from .episodes import MetaParams, base_episodes, check_episodes, train_on_episodes
 
 GRAPH = "graph."
 """How the graph's tensors are prefixed, in the state and in what pretraining returns."""
@@ -47,6 +47,11 @@ class EvolvedClassifier(Method):
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take what `pretrain` learnt."""
         self.attention.load_state_dict(part_of(tensors, GRAPH))
+
+    @classmethod
+    def check(cls, params: Any, terms: Terms) -> None:
+        """Refuse more shots than a base class has images for."""
+        check_episodes(cls.name, params, terms)
 
     def learn_base(self, base: Session) -> None:
         """Take the base classes' means as prototypes."""
@@ -135,7 +140,6 @@ class Cec(EvolvedClassifier):
 
         Raises:
             DataError: a feature is NaN or infinite.
-            UsageError: a class is too small for an episode.
         """
         views = [self._checked(base.views[view], base.labels) for view in ("plain", *TURNED)]
 
@@ -147,7 +151,7 @@ class Cec(EvolvedClassifier):
             return features
 
         attention = self.new_attention()
-        episodes = base_episodes(self.name, base.labels, base.class_ids, self.params)
+        episodes = base_episodes(base.labels, base.class_ids, self.params)
         generator = self.context.base_random.torch("graph", "episodes")
         train_on_episodes(attention, embed, episodes, self.params, generator, progress)
         return {k: v.detach().cpu() for k, v in prefixed(GRAPH, attention).items()}
@@ -215,11 +219,7 @@ class CecTrained(EvolvedClassifier):
         self.network: Network = context.network
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
-        """Train graph and network on pseudo-incremental episodes of base images.
-
-        Raises:
-            UsageError: a class is too small for an episode.
-        """
+        """Train graph and network on pseudo-incremental episodes of base images."""
         # The method's own network stays as it is until it is given what was learnt.
         attention, encoder = self.new_attention(), copy.deepcopy(self.network.backbone).eval()
         images = _images(base)
@@ -230,7 +230,7 @@ class CecTrained(EvolvedClassifier):
                 features: torch.Tensor = encoder(pixels)
             return features.float()
 
-        episodes = base_episodes(self.name, base.labels, base.class_ids, self.params)
+        episodes = base_episodes(base.labels, base.class_ids, self.params)
         generator = self.context.base_random.torch("graph", "episodes")
         others = {"params": list(encoder.parameters()), "lr": self.params.encoder_lr}
         train_on_episodes(attention, embed, episodes, self.params, generator, progress, others)

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch.nn import functional as F
 
 from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.method import Terms
 
 from .attention import GraphAttention
 
@@ -76,20 +77,23 @@ class Episodes:
         return torch.stack(picks), torch.randint(1, 4, (len(picks),), generator=generator)
 
 
-def base_episodes(name: str, labels: torch.Tensor, ids: tuple[int, ...], p: MetaParams) -> Episodes:
-    """Return the episodes of a base session with these labels (n,) and class ids.
+def check_episodes(name: str, params: MetaParams, terms: Terms) -> None:
+    """Refuse more shots than the smallest base class can give beside a query.
 
     Raises:
-        UsageError: a class is too small to give shots and a query.
+        UsageError: it cannot.
     """
-    members = tuple((labels == c).nonzero()[:, 0] for c in ids)
-    smallest = min(range(len(ids)), key=lambda i: len(members[i]))
-    left = len(members[smallest]) - p.shots
-    if left < 1:
+    if params.shots >= terms.base_images:
         raise UsageError(
-            f"{name}: class {ids[smallest]} has {len(members[smallest])} base samples, an episode "
-            f"needs shots + 1 = {p.shots + 1} of them; lower shots"
+            f"{name}: a base class has {terms.base_images} training images, an episode needs "
+            f"shots + 1 = {params.shots + 1} of them; lower shots"
         )
+
+
+def base_episodes(labels: torch.Tensor, ids: tuple[int, ...], p: MetaParams) -> Episodes:
+    """Return the episodes of a base session with these labels (n,) and class ids."""
+    members = tuple((labels == c).nonzero()[:, 0] for c in ids)
+    left = min(map(len, members)) - p.shots
     return Episodes(members, min(p.ways, len(ids)), p.shots, min(p.queries, left))
 
 

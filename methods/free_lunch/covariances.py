@@ -142,6 +142,22 @@ class LowRankCovariances(StoredCovariances):
         return self.factors[0].numel() + self.residuals[0].numel()
 
 
+def check_budget(budget: int, mode: BudgetMode, classes: int, dim: int) -> None:
+    """Refuse a budget below one covariance, or below the factors of rank 0 of all classes.
+
+    Raises:
+        UsageError: it is; the message says how many bytes it takes.
+    """
+    least = 4 * classes * dim if mode == "low_rank" else 4 * dim**2
+    if 0 < budget < least:
+        what = "the diagonals" if mode == "low_rank" else "one covariance"
+        raise UsageError(
+            f"free_lunch: byte_budget = {budget} is too small: {what} of {classes} base classes in "
+            f"{dim} dimensions take{'s' * (mode == 'full')} {least} bytes; raise it, or set "
+            "byte_budget=0 for no limit"
+        )
+
+
 def store(
     covariances: list[torch.Tensor], means: torch.Tensor, budget: int, mode: BudgetMode
 ) -> StoredCovariances:
@@ -152,21 +168,14 @@ def store(
         means: class means (C0, D), float32, as they are stored.
         budget: most bytes that `tensors()` may take; 0 for no limit, which stores all in full.
         mode: `full` keeps as many whole covariances as fit, `low_rank` factors of all classes.
-
-    Raises:
-        UsageError: not even one covariance, or the factors of rank 0, fit the budget.
     """
     classes, dim = means.shape
     if mode == "low_rank" and budget > 0:
         rank = min(budget // (4 * classes * dim) - 1, dim)
-        if rank < 0:
-            raise UsageError(_too_small(budget, "the diagonals", classes, 4 * classes * dim, dim))
         parts = [_low_rank(matrix, rank) for matrix in covariances]
         factors, residuals = (torch.stack(part).float() for part in zip(*parts, strict=True))
         return LowRankCovariances(factors, residuals)
     fit = budget // (4 * dim**2) if budget > 0 else classes
-    if fit == 0:
-        raise UsageError(_too_small(budget, "one covariance", classes, 4 * dim**2, dim))
     kept = spread(means, min(fit, classes)).tolist()
     return FullCovariances(torch.stack([covariances[i] for i in kept]).float(), means)
 
@@ -195,14 +204,6 @@ def spread(means: torch.Tensor, count: int) -> torch.Tensor:
         chosen.append(int(distances.argmax()))
         distances = torch.minimum(distances, (points - points[chosen[-1]]).norm(dim=1))
     return torch.tensor(chosen)
-
-
-def _too_small(budget: int, least: str, classes: int, needed: int, dim: int) -> str:
-    return (
-        f"free_lunch: byte_budget = {budget} is too small: {least} of {classes} base classes in "
-        f"{dim} dimensions take{'s' if least.startswith('one') else ''} {needed} bytes; raise it, "
-        f"or set byte_budget=0 for no limit"
-    )
 
 
 def _low_rank(matrix: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:

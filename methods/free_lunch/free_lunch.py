@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from fscil_bench.errors import UsageError
-from fscil_bench.method import Method, MethodContext
+from fscil_bench.method import Method, MethodContext, Terms
 from fscil_bench.protocol import Queries, Session
 
 from .._shared.softmax import Fit, fit_cosine, fit_logistic
 from .._shared.statistics import Space, class_means, classifier_rows, covariance, in_space
-from .covariances import BudgetMode, StoredCovariances, restore, store
+from .covariances import BudgetMode, StoredCovariances, check_budget, restore, store
 from .mixtures import Addition, AlphaMode, Mixtures, calibrated
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -109,17 +109,18 @@ class FreeLunch(Method):
         self._without_covariance = self._not_converged = 0
         self._largest_gradient = 0.0
 
-    def learn_base(self, base: Session) -> None:
-        """Store the base classes' means and covariances; train the classifier on samples of them.
-
-        Raises:
-            UsageError: k exceeds the number of base classes, or the byte budget is too small.
-        """
-        if self.params.k > base.way:
+    @classmethod
+    def check(cls, params: Any, terms: Terms) -> None:
+        """Refuse more neighbours than base classes, and a byte budget that holds nothing."""
+        if params.k > terms.base_classes:
             raise UsageError(
-                f"free_lunch: k = {self.params.k} neighbours, but there are {base.way} base "
-                f"classes; set k to at most {base.way}"
+                f"free_lunch: k = {params.k} neighbours, but there are {terms.base_classes} base "
+                f"classes; set k to at most {terms.base_classes}"
             )
+        check_budget(params.byte_budget, params.budget_mode, terms.base_classes, terms.feature_dim)
+
+    def learn_base(self, base: Session) -> None:
+        """Store base means and covariances; train the classifier on samples of them."""
         features = self._embed(base)
         labels = base.labels.to(features.device)
         self.base_means = class_means(features, labels, base.class_ids).float()

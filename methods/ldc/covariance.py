@@ -9,8 +9,6 @@ from typing import Literal
 
 import torch
 
-from fscil_bench.errors import UsageError
-
 from .._shared.statistics import EIGENVALUE_FLOOR, covariance, within_class_covariance
 from .sampler import ClassFactors
 from .unit import CalibrationUnit
@@ -192,16 +190,7 @@ class BorrowedCovariances(Covariances):
     def learn_base(
         self, features: torch.Tensor, labels: torch.Tensor, class_ids: Sequence[int]
     ) -> None:
-        """Store every base class's covariance.
-
-        Raises:
-            UsageError: there are fewer base classes than a new one borrows from.
-        """
-        if self.nearest > len(class_ids):
-            raise UsageError(
-                f"ldc: nearest={self.nearest}, but there are {len(class_ids)} base classes to "
-                "borrow covariances from"
-            )
+        """Store every base class's covariance."""
         mean, count = within_class_covariance(features, labels, class_ids)
         rows = [features[labels == c] for c in class_ids]
         own = [covariance(x) if len(x) > 1 else mean for x in rows]

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fscil_bench.errors import UsageError
-from fscil_bench.method import Method, MethodContext
+from fscil_bench.method import Method, MethodContext, Terms
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 from .._shared.cosine import cosine_logits
@@ -93,14 +92,13 @@ class Ldc(Method):
         self._losses: list[float] = []
         self._unit_losses = torch.empty(0)
 
-    def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
-        """Train the calibration unit on base classes; return its parameters, on the CPU.
+    @classmethod
+    def check(cls, params: Any, terms: Terms) -> None:
+        """Refuse parameters that do not fit one another, the classes or the recipe."""
+        params.check(terms)
 
-        Raises:
-            UsageError: the parameters do not fit one another, or ask for held-out samples that
-                there are none of.
-        """
-        self.params.check(self.context.feature_dim)
+    def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
+        """Train the calibration unit on base classes; return its parameters, on the CPU."""
         unit, convergence, losses = self._new_unit(), Convergence(), torch.empty(0)
         features, owners = self._labelled(base)
         source, labels = self._statistics_source(base)
@@ -313,15 +311,8 @@ class Ldc(Method):
 
     def _statistics_source(self, base: Session) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the features (n, D) and labels (n,) that Σ⁽⁰⁾ and the unit are learnt from."""
-        source: LabelledSamples | None = base
-        if self.params.statistics == "heldout":
-            source = base.heldout
-        if source is None or len(source) == 0:
-            raise UsageError(
-                "ldc: statistics=heldout needs base training images that the backbone was not "
-                "trained on; use a recipe with holdout > 0, or statistics=train"
-            )
-        return self._labelled(source)
+        held = base.heldout if self.params.statistics == "heldout" else None
+        return self._labelled(base if held is None else held)
 
     def _generator_base(self) -> torch.Generator:
         seed = self.context.base_random.seed("unit", "training")

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from fscil_bench.errors import UsageError
+from fscil_bench.method import Terms
 
 from .._shared.statistics import Space
 from .matching import FULL_SAMPLES_PER_DIM, Directions, Loss
@@ -153,12 +154,13 @@ class LdcParams:
             return 1
         return dim * (self.nearest if self.covariance == "empirical" else 1)
 
-    def check(self, dim: int) -> None:
-        """Refuse parameters that do not fit one another, for features of `dim` dimensions.
+    def check(self, terms: Terms) -> None:
+        """Refuse parameters that do not fit one another, or the run's terms.
 
         Raises:
             UsageError: they do not; the message says which, and what to set instead.
         """
+        dim = terms.feature_dim
         needed = FULL_SAMPLES_PER_DIM * dim
         if self.directions == "full" and self.loss != "emd" and self.unit_samples < needed:
             raise UsageError(
@@ -169,6 +171,16 @@ class LdcParams:
             raise UsageError(
                 "ldc: virtual_classes > 0 mixes classes that have no covariance of their own; use "
                 "covariance=mapped or shared, or virtual_classes=0"
+            )
+        if self.covariance == "empirical" and self.nearest > terms.base_classes:
+            raise UsageError(
+                f"ldc: nearest={self.nearest}, but there are {terms.base_classes} base classes to "
+                f"borrow covariances from; set nearest to at most {terms.base_classes}"
+            )
+        if self.statistics == "heldout" and not terms.heldout:
+            raise UsageError(
+                "ldc: statistics=heldout needs base training images that the backbone was not "
+                "trained on; use a recipe with holdout > 0, or statistics=train"
             )
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch.nn import functional as F
 
 from fscil_bench.errors import UsageError
-from fscil_bench.method import Method, MethodContext, Needs
+from fscil_bench.method import Method, MethodContext, Needs, Terms
 from fscil_bench.protocol import Queries, Session
 
 from .._shared.state import part_of, prefixed
@@ -119,15 +119,19 @@ class NcFscil(Method):
 
     params: Params
 
+    @classmethod
+    def check(cls, params: Any, terms: Terms) -> None:
+        """Refuse fewer dimensions than there are classes at the end."""
+        if params.dim < terms.classes:
+            raise UsageError(
+                f"nc_fscil: dim = {params.dim} is less than the {terms.classes} classes of the "
+                f"last session; set dim to {terms.classes} or more"
+            )
+
     def __init__(self, params: Any, context: MethodContext) -> None:
         super().__init__(params, context)
         if context.final_class_count is None:
             raise ValueError("nc_fscil needs the final class count")
-        if self.params.dim < context.final_class_count:
-            raise UsageError(
-                f"nc_fscil: dim = {self.params.dim} is less than the {context.final_class_count} "
-                f"classes of the last session; set dim to {context.final_class_count} or more"
-            )
         generator = context.base_random.torch("neck", "initialisation")
         self.neck = Neck(context.feature_dim, self.params.dim, generator).to(context.device)
         self.etf = torch.empty(0, self.params.dim, device=context.device)

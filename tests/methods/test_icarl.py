@@ -100,18 +100,16 @@ def test_a_budget_is_shared_by_the_classes_seen() -> None:
 
 
 def test_a_budget_below_the_class_count_is_refused_with_the_numbers() -> None:
-    task = ToyTask()
-    with pytest.raises(UsageError, match=r"budget = 5 exemplars do not go round 6 classes"):
-        made(task, budget=5)
-    method = made(task, budget=7, epochs=0)
-    with pytest.raises(UsageError, match=r"budget = 7 exemplars do not go round 8 classes"):
-        method.learn_session(task.session(1))
+    terms = ToyTask().terms
+    Icarl.check(Icarl.Params(budget=10), terms)
+    with pytest.raises(UsageError, match=r"budget = 9 exemplars do not go round 10 classes"):
+        Icarl.check(Icarl.Params(budget=9), terms)
 
 
 @pytest.mark.parametrize("params", [{"exemplars": 0}, {"keep_new": False}])
 def test_means_without_exemplars_are_refused(params: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="use classifier=softmax"):
-        made(ToyTask(), **params)
+        Icarl.check(Icarl.Params(**params), ToyTask().terms)
 
 
 def test_distillation_holds_the_old_classes() -> None:
@@ -171,7 +169,7 @@ def test_the_published_variant_keeps_its_base_exemplars_and_predicts_by_softmax(
 
 def test_fewer_base_exemplars_than_base_classes_are_refused() -> None:
     with pytest.raises(UsageError, match=r"icarl_softmax: budget = 4 .* 6 classes"):
-        made(ToyTask(), IcarlSoftmax, budget=4)
+        IcarlSoftmax.check(IcarlSoftmax.Params(budget=4), ToyTask().terms)
 
 
 def test_exemplars_are_copies() -> None:

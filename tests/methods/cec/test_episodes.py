@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.methods.cec import episodes as module
 from fscil_bench.methods.cec.attention import GraphAttention
 from fscil_bench.methods.cec.episodes import MetaParams
+from fscil_bench.testing import ToyTask
 
 LABELS = torch.tensor([7] * 6 + [3] * 8 + [5] * 7)
 IDS = (3, 5, 7)
@@ -17,7 +20,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def test_an_episode_takes_other_samples_of_one_class_for_each_row() -> None:
-    episodes = module.base_episodes("cec", LABELS, IDS, MetaParams(ways=2, shots=2, queries=3))
+    episodes = module.base_episodes(LABELS, IDS, MetaParams(ways=2, shots=2, queries=3))
     source, classes, turned = generator(), set(), set()
     for _ in range(30):
         samples, turns = episodes.draw(source)
@@ -33,17 +36,19 @@ def test_an_episode_takes_other_samples_of_one_class_for_each_row() -> None:
 
 
 def test_few_classes_and_samples_make_smaller_episodes() -> None:
-    episodes = module.base_episodes("cec", LABELS, IDS, MetaParams())
+    episodes = module.base_episodes(LABELS, IDS, MetaParams())
     assert (episodes.ways, episodes.shots, episodes.queries) == (3, 1, 5)
 
 
 def test_a_class_too_small_for_a_query_is_refused_with_the_numbers() -> None:
-    with pytest.raises(UsageError, match=r"class 7 has 6 base samples.* 7 of them"):
-        module.base_episodes("cec", LABELS, IDS, MetaParams(shots=6))
+    terms = replace(ToyTask().terms, base_images=6)
+    with pytest.raises(UsageError, match=r"cec: a base class has 6 training images.* 7 of them"):
+        module.check_episodes("cec", MetaParams(shots=6), terms)
+    module.check_episodes("cec", MetaParams(shots=5), terms)
 
 
 def test_an_epoch_is_shorter_where_there_are_few_samples() -> None:
-    episodes = module.base_episodes("cec", LABELS, IDS, MetaParams())
+    episodes = module.base_episodes(LABELS, IDS, MetaParams())
     assert module.episodes_per_epoch(episodes, 50) == 3  # 3 · 21 samples of 3 · (1 + 5) shown
     assert module.episodes_per_epoch(episodes, 2) == 2
 
@@ -52,7 +57,7 @@ def test_the_published_protocols_have_the_published_epochs() -> None:
     for classes, each, queries in ((60, 500, 15), (100, 30, 10)):
         labels = torch.arange(classes).repeat_interleave(each)
         params = MetaParams(queries=queries)
-        episodes = module.base_episodes("cec", labels, tuple(range(classes)), params)
+        episodes = module.base_episodes(labels, tuple(range(classes)), params)
         assert module.episodes_per_epoch(episodes, params.episodes) == 50
 
 
@@ -83,7 +88,7 @@ def test_training_lowers_the_loss_and_moves_what_is_trained_along() -> None:
     losses = module.train_on_episodes(
         GraphAttention(5, True, generator(2)),
         lambda samples, turns: views[turns, samples] * stretch,
-        module.base_episodes("cec", labels, (0, 1, 2, 3), params),
+        module.base_episodes(labels, (0, 1, 2, 3), params),
         params,
         generator(3),
         lambda _: None,
@@ -100,7 +105,7 @@ def test_a_loss_that_is_not_finite_stops_the_training() -> None:
         module.train_on_episodes(
             GraphAttention(5, True, generator()),
             lambda samples, _: torch.full((len(samples), 5), torch.nan),
-            module.base_episodes("cec", labels, (0, 1, 2, 3), params),
+            module.base_episodes(labels, (0, 1, 2, 3), params),
             params,
             generator(),
             lambda _: None,

@@ -8,6 +8,7 @@ from fscil_bench.methods.free_lunch.covariances import (
     FullCovariances,
     LowRankCovariances,
     StoredCovariances,
+    check_budget,
     restore,
     spread,
     store,
@@ -60,11 +61,12 @@ def test_stored_bytes_are_never_above_the_budget_and_waste_less_than_one_more(
 
 
 def test_a_budget_for_nothing_is_refused_with_numbers() -> None:
-    covariances, means = _statistics()
     with pytest.raises(UsageError, match=r"byte_budget = 99 .* one covariance .* takes 100 bytes"):
-        store(covariances, means, 99, "full")
+        check_budget(99, "full", CLASSES, DIM)
     with pytest.raises(UsageError, match=r"byte_budget = 119 .* the diagonals .* take 120 bytes"):
-        store(covariances, means, 119, "low_rank")
+        check_budget(119, "low_rank", CLASSES, DIM)
+    check_budget(100, "full", CLASSES, DIM)
+    check_budget(0, "full", CLASSES, DIM)
 
 
 def test_farthest_points_start_in_the_middle() -> None:

@@ -82,16 +82,20 @@ def test_a_byte_budget_bounds_what_covariances_take(mode: str, budget: int) -> N
     assert method.notes()[name] == budget // per_unit - (mode == "low_rank")
 
 
+def _checked(**params: Any) -> None:
+    FreeLunch.check(FreeLunch.Params(**params), ToyTask().terms)
+
+
 def test_a_budget_too_small_is_refused_with_numbers() -> None:
     with pytest.raises(UsageError, match=r"byte_budget = 1000 .*1024 bytes"):
-        _learnt(0, byte_budget=1000)
+        _checked(byte_budget=1000)
     with pytest.raises(UsageError, match=r"byte_budget = 300 .*384 bytes"):
-        _learnt(0, byte_budget=300, budget_mode="low_rank")
+        _checked(byte_budget=300, budget_mode="low_rank")
 
 
 def test_more_neighbours_than_base_classes_are_refused() -> None:
     with pytest.raises(UsageError, match=f"k = 7 neighbours, but there are {BASE} base classes"):
-        _learnt(0, k=7)
+        _checked(k=7)
 
 
 def test_without_neighbours_and_alpha_an_episode_is_regression_on_copies_of_its_shots() -> None:

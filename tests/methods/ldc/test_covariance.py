@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from fscil_bench.errors import UsageError
 from fscil_bench.methods._shared.statistics import covariance
 from fscil_bench.methods.ldc.covariance import (
     BorrowedCovariances,
@@ -92,11 +91,6 @@ def test_a_base_class_of_one_sample_has_the_others_mean() -> None:
     stored = covariances.state_dict()["base_covariances"]
     assert torch.allclose(stored[1], stored[[0, 2, 3, 4]].mean(dim=0), atol=1e-5)
     assert covariances.repairs.classes_without_covariance == 1
-
-
-def test_fewer_base_classes_than_lenders_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"nearest=6.* 5 base classes"):
-        BorrowedCovariances(6, Repairs()).learn_base(*_base())
 
 
 @pytest.mark.parametrize("ways", [(3,), (1, 1, 1), (5, 2, 7, 1), (2, 10)])

@@ -360,21 +360,27 @@ def test_negative_features_are_refused_in_tukey_space_alone() -> None:
 
 
 def test_heldout_statistics_without_held_out_samples_are_refused() -> None:
-    session = replace(_session(0), heldout=None)
+    terms = ToyTask().terms
+    params = Ldc.Params(statistics="heldout")
+    Ldc.check(params, terms)
     with pytest.raises(UsageError, match="holdout"):
-        _method({"statistics": "heldout"}).learn_base(session)
+        Ldc.check(params, replace(terms, heldout=False))
+
+
+def test_fewer_base_classes_than_lenders_are_refused() -> None:
+    params = Ldc.Params(covariance="empirical", nearest=7)
+    with pytest.raises(UsageError, match=r"nearest=7.* 6 base classes"):
+        Ldc.check(params, ToyTask().terms)
 
 
 def test_full_covariances_of_too_few_samples_are_refused() -> None:
-    with pytest.raises(UsageError, match="unit_samples >= 96"):
-        _method({"directions": "full"}).pretrain(_session(0), lambda _: None)
+    with pytest.raises(UsageError, match="unit_samples >= 128"):
+        Ldc.check(Ldc.Params(directions="full"), ToyTask().terms)
 
 
 def test_virtual_classes_without_a_covariance_to_mix_are_refused() -> None:
     with pytest.raises(UsageError, match="virtual_classes=0"):
-        _method({"virtual_classes": 0.5, "covariance": "empirical"}).pretrain(
-            _session(0), lambda _: None
-        )
+        Ldc.check(Ldc.Params(virtual_classes=0.5, covariance="empirical"), ToyTask().terms)
 
 
 def test_baseline_is_class_means_whatever_the_weights_and_generates_nothing() -> None:

@@ -129,7 +129,7 @@ def test_what_it_stores_by_hand() -> None:
 
 def test_too_small_a_dimension_is_refused_with_the_numbers() -> None:
     with pytest.raises(UsageError, match="dim = 8 is less than the 10 classes"):
-        nc_fscil(dim=8)
+        NcFscil.check(NcFscil.Params(dim=8), ToyTask().terms)
 
 
 def test_a_neck_for_other_sessions_is_refused() -> None:
