@@ -1,1 +1,1 @@
-"""Methods, one file each, with the representation a method brings beside it."""
+"""Methods: a file each, or a folder for a family, with the representation that a method brings."""

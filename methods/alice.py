@@ -18,6 +18,15 @@ from ._shared.cosine import cosine_logits, drawn_rows
 RUNNING = 0.9
 """What a step leaves of the running class means."""
 
+MIXES = 4
+"""Mixtures drawn from a batch (released code)."""
+
+SHARE_SHAPE = 20.0
+"""The share of the first image is drawn from Beta(20, 20) (released code)."""
+
+SHARE_RANGE = (0.4, 0.6)
+"""Shares outside are replaced by one half (released code)."""
+
 
 class Alice(Representation):
     """An angular margin on two augmented views, behind a projector that only training uses.
@@ -139,16 +148,6 @@ def margin_loss(
     return F.cross_entropy(logits - temperature * margin * own, labels)
 
 
-MIXES = 4
-"""Mixtures drawn from a batch (released code)."""
-
-SHARE_SHAPE = 20.0
-"""The share of the first image is drawn from Beta(20, 20) (released code)."""
-
-SHARE_RANGE = (0.4, 0.6)
-"""Shares outside are replaced by one half (released code)."""
-
-
 def pair_count(classes: int) -> int:
     """Return the number of unordered pairs of different classes."""
     return classes * (classes - 1) // 2
@@ -167,7 +166,10 @@ def pair_labels(first: torch.Tensor, second: torch.Tensor, classes: int) -> torc
 def fused(
     images: torch.Tensor, labels: torch.Tensor, classes: int, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mixtures (m, 3, H, W) of images of different classes, and their labels (m,)."""
+    """Return mixtures (m, 3, H, W) of images of different classes, and their labels (m,).
+
+    Class fusion, section 3.3: mixtures of two base classes become classes of their own.
+    """
     found: list[torch.Tensor] = []
     names: list[torch.Tensor] = []
     for _ in range(MIXES):

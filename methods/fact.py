@@ -23,6 +23,8 @@ from ._shared.statistics import class_means
 LINKED_CLASSES = 3
 """Base classes that one virtual prototype may stand for, as in the released code."""
 
+FORBIDDEN = float("-inf")
+
 
 class Fact(Method):
     """Class means whose scores also look at how a query resembles the virtual prototypes.
@@ -209,9 +211,6 @@ def strongest(similarity: torch.Tensor, count: int) -> torch.Tensor:
         return similarity
     kept = similarity.topk(count, dim=1).indices
     return torch.zeros_like(similarity).scatter(1, kept, similarity.gather(1, kept))
-
-
-FORBIDDEN = float("-inf")
 
 
 def draw_links(classes: int, virtual: int, each: int, generator: torch.Generator) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""iCaRL: exemplars, distillation, and the nearest mean of exemplars."""
+"""iCaRL: exemplars, distillation, and the nearest mean of exemplars; and what tables call iCaRL."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from ._shared.network import (
     last_block,
     shuffled,
 )
+
+Teacher = Callable[[torch.Tensor], torch.Tensor]
+"""Maps normalised images (n, 3, H, W) to the logits (n, old classes) of before the session."""
 
 
 class Icarl(NetworkMethod):
@@ -351,10 +354,6 @@ def exemplar_means(features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor
     sums = torch.zeros(int(labels.max()) + 1, features.shape[1], device=features.device)
     sums.index_add_(0, labels, F.normalize(features, dim=1))
     return F.normalize(sums, dim=1)
-
-
-Teacher = Callable[[torch.Tensor], torch.Tensor]
-"""Maps normalised images (n, 3, H, W) to the logits (n, old classes) of before the session."""
 
 
 def distillation(logits: torch.Tensor, old: torch.Tensor, temperature: float) -> torch.Tensor:

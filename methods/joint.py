@@ -1,4 +1,4 @@
-"""Training on all images so far: what the two joint methods share."""
+"""Joint training on all images so far: as TOPIC does it, and balanced over classes."""
 
 from __future__ import annotations
 

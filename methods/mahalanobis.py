@@ -26,6 +26,10 @@ from ._shared.statistics import (
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 
 
+CHUNK_BYTES = 64 * 2**20
+"""Memory that whitened queries may take, of the classes that are compared with at once."""
+
+
 @dataclass(frozen=True)
 class MahalanobisParams:
     """Parameters of the distance.
@@ -235,10 +239,6 @@ class Mahalanobis(Method):
     def _scores(self, queries: Queries, means: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
         features = self._embed(queries)
         return -squared_distances(features, means, factors) / features.shape[1]
-
-
-CHUNK_BYTES = 64 * 2**20
-"""Memory that whitened queries may take, of the classes that are compared with at once."""
 
 
 def shrunk(covariance: torch.Tensor, gamma1: float, gamma2: float) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""How much of each of two samples a mixture takes."""
+"""Images turned by quarters, and how much of each of two samples a mixture takes."""
 
 from __future__ import annotations
 

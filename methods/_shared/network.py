@@ -37,7 +37,6 @@ Epoch = Callable[[], Iterable[torch.Tensor]]
 Loss = Callable[[torch.Tensor], torch.Tensor]
 """Maps the indices (b,) of a batch's samples to a scalar loss."""
 
-
 Schedule = Literal["constant", "step", "cosine"]
 Head = Literal["linear", "cosine"]
 BatchNorm = Literal["frozen", "trained"]
@@ -123,16 +122,9 @@ class NetworkMethod(Method):
         self.network.backbone.load_state_dict(part_of(state, "backbone."))
         self.rows = nn.Parameter(state["rows"].clone().to(self.context.device))
 
-    @torch.no_grad()
     def embed(self, images: torch.Tensor) -> torch.Tensor:
-        """Return float32 features (n, D) of uint8 images under the test transform.
-
-        Always in full precision, as the frozen methods' features are.
-        """
-        backbone, found = self.network.backbone.eval(), []
-        for part in batches(len(images), EVALUATION_BATCH):
-            found.append(backbone(self.network.test_pixels(images[part])).float())
-        return torch.cat(found)
+        """Return the network's features (n, D) of uint8 images, see `embedded`."""
+        return embedded(self.network, images)
 
     def logits(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return the logits (n, classes seen) of normalised images, at the run's precision."""
@@ -194,6 +186,17 @@ class NetworkMethod(Method):
                     f"session {session.index}; lower lr (it is {p.lr})"
                 )
         self.trained.eval()
+
+
+@torch.no_grad()
+def embedded(network: Network, images: torch.Tensor) -> torch.Tensor:
+    """Return float32 features (n, D) of uint8 images under the test transform.
+
+    Always in full precision, as the frozen methods' features are.
+    """
+    backbone = network.backbone.eval()
+    parts = batches(len(images), EVALUATION_BATCH)
+    return torch.cat([backbone(network.test_pixels(images[part])).float() for part in parts])
 
 
 def shuffled(count: int, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:

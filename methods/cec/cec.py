@@ -1,4 +1,4 @@
-"""CEC on frozen features: a graph adapts classifiers to one another and to each query."""
+"""CEC: a graph adapts classifiers to one another and to each query."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 
-from fscil_bench.method import Method, MethodContext, Needs, Network, Terms, batches
+from fscil_bench.method import Method, MethodContext, Needs, Network, Terms
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 from .._shared.augmentation import turned
+from .._shared.network import embedded
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import class_means, require_finite
 from .attention import GraphAttention, adapted_cosines
@@ -22,6 +23,12 @@ from .episodes import MetaParams, base_episodes, check_episodes, train_on_episod
 
 GRAPH = "graph."
 """How the graph's tensors are prefixed, in the state and in what pretraining returns."""
+
+TURNED = ("rot90", "rot180", "rot270")
+"""The views of base images by quarter turns, from one to three."""
+
+ENCODER = "encoder."
+"""How the network's tensors are prefixed, in the state and in what pretraining returns."""
 
 
 class EvolvedClassifier(Method):
@@ -86,10 +93,6 @@ class EvolvedClassifier(Method):
     def _means(self, session: Session) -> torch.Tensor:
         labels = session.labels.to(self.context.device)
         return class_means(self.embed(session), labels, session.class_ids).float()
-
-
-TURNED = ("rot90", "rot180", "rot270")
-"""The views of base images by quarter turns, from one to three."""
 
 
 @dataclass(frozen=True)
@@ -165,13 +168,6 @@ class Cec(EvolvedClassifier):
         return features.to(self.context.device, torch.float32)
 
 
-ENCODER = "encoder."
-"""How the network's tensors are prefixed, in the state and in what pretraining returns."""
-
-EVALUATION_BATCH = 250
-"""Images that go through the network at once where nothing is learnt."""
-
-
 @dataclass(frozen=True)
 class TrainedMetaParams(MetaParams):
     """As of `cec`, and `encoder_lr`, the learning rate of the network in the meta stage."""
@@ -242,15 +238,9 @@ class CecTrained(EvolvedClassifier):
         super().load_pretrained(tensors)
         self.network.backbone.load_state_dict(part_of(tensors, ENCODER))
 
-    @torch.no_grad()
     def embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
         """Return the trained network's features (n, D) of images, in full precision."""
-        images, backbone = _images(samples), self.network.backbone.eval()
-        found = [
-            backbone(self.network.test_pixels(images[part])).float()
-            for part in batches(len(images), EVALUATION_BATCH)
-        ]
-        return torch.cat(found)
+        return embedded(self.network, _images(samples))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the prototypes (classes seen, D), the graph's tensors and the network's."""

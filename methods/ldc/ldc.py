@@ -113,8 +113,7 @@ class Ldc(Method):
             factors = self._noise_factors(covariances, unit, means)
             classes = BaseClasses(means, class_counts(owners, usable), real, factors)
             generator = self._generator_base()
-            training = self.params.unit_training()
-            losses = train_unit(unit, training, classes, generator, progress, convergence)
+            losses = train_unit(unit, self.params, classes, generator, progress, convergence)
         tensors = {name: value.detach().cpu() for name, value in unit.state_dict().items()}
         told = {STOPPED: torch.tensor([convergence.stopped]), UNIT_LOSS: losses}
         return tensors | (told if tensors else {})

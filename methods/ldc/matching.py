@@ -25,6 +25,17 @@ JS_NODES, JS_RANGE = 32, 6.0
 FULL_SAMPLES_PER_DIM = 8
 """Generated samples for each dimension below which a full covariance is mostly noise."""
 
+EMD_ITERATIONS = 1_000_000
+"""Pivots after which the network simplex gives up."""
+
+
+@dataclass
+class Convergence:
+    """How often a solver ran, and how often it stopped short of the optimum."""
+
+    solved: int = 0
+    stopped: int = 0
+
 
 def matching_loss(
     generated: torch.Tensor,
@@ -142,18 +153,6 @@ def _full_loss(
         return torch.stack([exact_emd(g, r, convergence) for g, r in pairs]).mean()
     ridge = RIDGE * real.var(dim=1).mean() + TINY
     return full_divergence(generated, real, loss, ridge).mean()
-
-
-EMD_ITERATIONS = 1_000_000
-"""Pivots after which the network simplex gives up."""
-
-
-@dataclass
-class Convergence:
-    """How often a solver ran, and how often it stopped short of the optimum."""
-
-    solved: int = 0
-    stopped: int = 0
 
 
 def full_divergence(

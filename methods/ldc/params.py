@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -12,7 +12,6 @@ from fscil_bench.method import Terms
 
 from .._shared.statistics import Space
 from .matching import FULL_SAMPLES_PER_DIM, Directions, Loss
-from .training import UnitTraining
 from .unit import UnitShape
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -134,20 +133,6 @@ class LdcParams:
             sees_shots=self.recurrent_inputs == "shots",
         )
 
-    def unit_training(self) -> UnitTraining:
-        """Return how the unit is trained."""
-        return UnitTraining(
-            loss=self.loss,
-            directions=self.directions,
-            steps=self.unit_steps,
-            lr=self.unit_lr,
-            classes=self.unit_classes,
-            samples=self.unit_samples,
-            shots=self.simulated_shots,
-            biased=self.biased_steps,
-            virtual=self.virtual_classes,
-        )
-
     def noise_rank(self, dim: int) -> int:
         """Return how many normal numbers a sample of `dim` dimensions takes."""
         if self.sampler == "released":
@@ -184,24 +169,6 @@ class LdcParams:
             )
 
 
-UNIT_PARAMS = (
-    "space",
-    "tukey_beta",
-    "sampler",
-    "covariance",
-    "recurrent_steps",
-    "recurrent_inputs",
-    "hidden",
-    "kernel",
-    "loss",
-    "directions",
-    "statistics",
-    "unit_steps",
-    "unit_lr",
-    "unit_classes",
-    "unit_samples",
-    "simulated_shots",
-    "biased_steps",
-    "virtual_classes",
-)
+_NAMES = [field.name for field in fields(LdcParams)]
+UNIT_PARAMS = tuple(_NAMES[: _NAMES.index("virtual_classes") + 1])
 """The parameters that the unit depends on."""

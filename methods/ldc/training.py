@@ -7,39 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from .matching import Convergence, Directions, Loss, matching_loss, random_directions
+from .matching import Convergence, matching_loss, random_directions
+from .params import LdcParams
 from .sampler import ClassFactors
 from .unit import CalibrationUnit
 
 MAX_REAL = 512
 """Real features of a class that a training step compares with, at most."""
-
-
-@dataclass(frozen=True)
-class UnitTraining:
-    """How a unit is trained on base classes.
-
-    Attributes:
-        loss: the matching loss L_m.
-        directions: `sliced`, or `full` for all dimensions at once.
-        steps: optimiser steps (Adam, cosine decay).
-        lr: the initial learning rate.
-        classes: base classes in a step.
-        samples: features generated for each of them.
-        shots: K of the simulated few-shot means.
-        biased: the probability that a step takes its means from K random real features.
-        virtual: the probability that a class of a step is mixed with another one.
-    """
-
-    loss: Loss
-    directions: Directions
-    steps: int
-    lr: float
-    classes: int
-    samples: int
-    shots: int
-    biased: float
-    virtual: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +35,7 @@ class BaseClasses:
 
 def train_unit(
     unit: CalibrationUnit,
-    training: UnitTraining,
+    params: LdcParams,
     base: BaseClasses,
     generator: torch.Generator,
     progress: Callable[[float], None],
@@ -75,52 +49,52 @@ def train_unit(
 
     Args:
         unit: the unit, at its initialisation, its scales set.
-        training: losses, sizes and rates.
+        params: losses, sizes and rates.
         base: means, features and factors of the classes.
         generator: what all draws come from.
         progress: takes the fraction that is done.
         convergence: counts the solver's failures, where the loss needs one.
     """
-    optimiser = torch.optim.Adam(unit.parameters(), lr=training.lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, training.steps))
-    losses = torch.zeros(training.steps)
-    for step in range(training.steps):
-        loss = _step_loss(unit, training, base, generator, convergence)
+    optimiser = torch.optim.Adam(unit.parameters(), lr=params.unit_lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, params.unit_steps))
+    losses = torch.zeros(params.unit_steps)
+    for step in range(params.unit_steps):
+        loss = _step_loss(unit, params, base, generator, convergence)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
         losses[step] = loss.detach()
-        progress((step + 1) / training.steps)
+        progress((step + 1) / params.unit_steps)
     return losses
 
 
 def _step_loss(
     unit: CalibrationUnit,
-    training: UnitTraining,
+    params: LdcParams,
     base: BaseClasses,
     generator: torch.Generator,
     convergence: Convergence | None,
 ) -> torch.Tensor:
     device, dim = base.means.device, base.means.shape[1]
     order = torch.randperm(len(base.means), generator=generator, device=device)
-    chosen = order[: training.classes]
+    chosen = order[: params.unit_classes]
     centres, counts = base.means[chosen], base.counts[chosen]
     targets = [base.real[i] for i in chosen.tolist()]
-    if training.virtual > 0:
-        centres, targets = with_mixtures(centres, targets, base, training.virtual, generator)
-    if float(torch.rand(1, generator=generator, device=device)) < training.biased:
-        shots = _subsets(targets, training.shots, generator)
+    if params.virtual_classes > 0:
+        centres, targets = with_mixtures(centres, targets, base, params.virtual_classes, generator)
+    if float(torch.rand(1, generator=generator, device=device)) < params.biased_steps:
+        shots = _subsets(targets, params.simulated_shots, generator)
         centres, counts = shots.mean(dim=1), torch.full_like(counts, shots.shape[1])
     factors = base.factors(centres, chosen)
-    shape = len(chosen), training.samples, factors.shape[1]
+    shape = len(chosen), params.unit_samples, factors.shape[1]
     noise = torch.randn(shape, generator=generator, device=device)
     samples = unit.steps(centres, factors, noise, counts)
     directions = None
-    if training.directions == "sliced":
+    if params.directions == "sliced":
         directions = random_directions(dim, dim, generator)
     compared = _subsets(targets, MAX_REAL, generator)
-    parts = [matching_loss(x, compared, training.loss, directions, convergence) for x in samples]
+    parts = [matching_loss(x, compared, params.loss, directions, convergence) for x in samples]
     return torch.stack(parts).sum()
 
 

@@ -18,7 +18,6 @@ from fscil_bench.methods.icarl import (
     exemplar_means,
     herd,
 )
-from fscil_bench.protocol import Session
 from fscil_bench.testing import BASE, BASE_SHOTS, SESSIONS, SIZE, WAY, ToyTask, check_method
 
 
@@ -170,17 +169,6 @@ def test_the_published_variant_keeps_its_base_exemplars_and_predicts_by_softmax(
 def test_fewer_base_exemplars_than_base_classes_are_refused() -> None:
     with pytest.raises(UsageError, match=r"icarl_softmax: budget = 4 .* 6 classes"):
         IcarlSoftmax.check(IcarlSoftmax.Params(budget=4), ToyTask().terms)
-
-
-def test_exemplars_are_copies() -> None:
-    task = ToyTask()
-    session: Session = task.session(0)
-    method = Icarl(Icarl.Params(), task.context(Icarl))
-    method.learn_base(session)
-    kept = method.exemplars.images.clone()
-    assert session.images is not None
-    session.images.zero_()
-    assert torch.equal(method.exemplars.images, kept)
 
 
 def column(*values: float) -> torch.Tensor:

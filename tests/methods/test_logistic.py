@@ -7,11 +7,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from fscil_bench.errors import DataError
 from fscil_bench.methods._shared.softmax import Fit, fit_logistic
 from fscil_bench.methods.logistic import Logistic
 from fscil_bench.params import parse_params
-from fscil_bench.protocol import Queries, Session
 from fscil_bench.testing import BASE, SESSIONS, WAY, ToyTask, check_method
 
 
@@ -61,21 +59,6 @@ def test_an_episode_is_scikit_learns_regression_on_the_shots() -> None:
     expected = theirs.decision_function(queries.features)
     ours = scores - scores.mean(dim=1, keepdim=True)
     assert np.allclose(ours, expected - expected.mean(axis=1, keepdims=True), atol=1e-2)
-
-
-def test_features_that_cannot_be_used_are_refused() -> None:
-    features = torch.rand(4, 16)
-    session = Session(torch.tensor([0, 0, 7, 7]), {"plain": features}, class_ids=(0, 7))
-    features[2, 1] = float("nan")
-    with pytest.raises(DataError, match="class 7: row 2 holds NaN"):
-        _method().learn_base(session)
-    features[2, 1] = -1.0
-    with pytest.raises(DataError, match=r"class 7: row 2 holds a negative entry.*space=raw"):
-        _method(space="tukey").learn_base(session)
-    method = _learnt()
-    features[2, 1] = float("inf")
-    with pytest.raises(DataError, match="query features: row 2"):
-        method.scores(Queries({"plain": features}))
 
 
 def test_a_fit_that_stops_early_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fscil_bench.errors import DataError
 from fscil_bench.methods.ncm import NCM, Cosine
 from fscil_bench.protocol import Queries, Session
 from fscil_bench.representation import TrainingBatch
@@ -62,15 +61,6 @@ def test_with_a_unit_mean_the_length_of_a_sample_does_not_matter() -> None:
     method.learn_base(base)
     scaled.learn_base(replace(base, views={"plain": base.features * lengths}))
     torch.testing.assert_close(scaled.prototypes, method.prototypes)
-
-
-def test_tukey_refuses_negative_features() -> None:
-    with pytest.raises(DataError, match="negative"):
-        ncm(space="tukey").learn_base(session([[1.0, -4.0]], [0]))
-
-
-def test_the_parameters_of_older_runs_are_still_the_defaults() -> None:
-    assert ncm().params == NCM.Params(space="raw", beta=0.5, mean="raw")
 
 
 def test_predictions_follow_the_order_of_the_classes() -> None:

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.methods.teen import TEEN, TEENParams, calibrated
 from fscil_bench.params import parse_params
-from fscil_bench.plugins.registry import load_registry
 from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
 
 NEW = torch.tensor([[0.0, 0.0, 5.0], [2.0, 1.0, 1.0]])
@@ -108,13 +107,3 @@ def test_an_episode_borrows_from_the_base_classes() -> None:
     rows = calibrated(means, method.prototypes[:BASE], 0.4, 16.0)
     expected = F.normalize(queries.features, dim=1) @ F.normalize(rows, dim=1).T
     torch.testing.assert_close(method.episode_scores(shots, queries), expected)
-
-
-def test_published_values_are_of_protocols_and_parameters_that_there_are() -> None:
-    registry = load_registry()
-    assert set(TEEN.published) <= set(registry.names("protocol"))
-    alphas = {
-        name: parse_params("teen", TEENParams, values).alpha
-        for name, values in TEEN.published.items()
-    }
-    assert alphas == {"cub200": 0.5, "cifar100": 0.1, "mini_imagenet": 0.5}

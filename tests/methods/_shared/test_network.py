@@ -11,10 +11,6 @@ from torch.nn import functional as F
 from fscil_bench.errors import FscilError
 from fscil_bench.methods._shared.network import TrainingParams, last_block, shuffled
 from fscil_bench.methods.finetune import Finetune
-from fscil_bench.methods.icarl import IcarlSoftmax
-from fscil_bench.methods.joint import JointNaive
-from fscil_bench.params import parse_params
-from fscil_bench.plugins.registry import load_registry
 from fscil_bench.testing import BASE, DIM, SCALE, ToyTask
 from fscil_bench.training.backbones import build_backbone
 
@@ -92,14 +88,3 @@ def test_an_epoch_has_every_sample_once() -> None:
     assert [len(part) for part in parts] == [4, 4, 2]
     assert sorted(torch.cat(parts).tolist()) == list(range(10))
     assert torch.cat(parts).tolist() != torch.cat(list(shuffled(10, 4, generator))).tolist()
-
-
-@pytest.mark.parametrize("method", [Finetune, JointNaive, IcarlSoftmax])
-def test_published_values_are_parameters_of_known_protocols(method: Any) -> None:
-    registry = load_registry()
-    assert set(method.published) == {"cub200", "cifar100", "mini_imagenet"}
-    for protocol, values in method.published.items():
-        assert registry.get("protocol", protocol)
-        params = parse_params(method.name, method.Params, values)
-        assert params.epochs == values["epochs"]
-        assert params.schedule == "constant" or 0 < params.milestone < params.epochs

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from fscil_bench.methods._shared.softmax import Fit, fit_cosine, fit_logistic
@@ -55,22 +54,6 @@ def test_the_gradient_written_out_is_zero_at_the_optimum() -> None:
     assert np.abs(_gradient(fit, x, y, 0.7, weights)).max() / weights.sum() <= 1e-9
     other = _gradient(fit, x, y, 0.7)
     assert np.abs(other).max() / len(x) > 1e-3  # the weights do matter
-
-
-def test_scipy_reaches_the_same_objective() -> None:
-    x, y = _problem()
-
-    def objective(flat: np.ndarray) -> float:
-        rows = torch.from_numpy(flat).view(CLASSES, DIM + 1)
-        logits = x @ rows[:, :-1].T + rows[:, -1]
-        cross_entropy = F.cross_entropy(logits, y, reduction="sum")
-        return float(cross_entropy + 0.5 * rows[:, :-1].square().sum())
-
-    theirs = minimize(objective, np.zeros(CLASSES * (DIM + 1)), options={"gtol": 1e-4})
-    fit = fit_logistic(x, y, CLASSES, 1.0, tolerance=1e-9)
-    ours = np.hstack([fit.weights.numpy(), fit.intercept.numpy()[:, None]])
-    assert objective(ours.ravel()) == pytest.approx(theirs.fun, rel=1e-9)
-    assert objective(ours.ravel()) <= theirs.fun + 1e-9
 
 
 def test_the_optimum_does_not_depend_on_the_start() -> None:

@@ -151,9 +151,3 @@ def test_rate_zero_keeps_the_network() -> None:
     tensors = pretrained(method)
     for name, value in method.network.backbone.state_dict().items():
         assert torch.equal(tensors[f"encoder.{name}"], value), name
-
-
-def test_published_rates_are_parameters() -> None:
-    for values in CecTrained.published.values():
-        CecTrained.Params(**values)
-    assert CecTrained.published["cub200"]["queries"] == 10

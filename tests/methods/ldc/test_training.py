@@ -10,12 +10,13 @@ from fscil_bench.methods.ldc import matching
 from fscil_bench.methods.ldc import training as pcu_training
 from fscil_bench.methods.ldc import unit as pcu
 from fscil_bench.methods.ldc.covariance import symmetric_root
+from fscil_bench.methods.ldc.params import LdcParams
 from fscil_bench.methods.ldc.sampler import GaussianSampler
 
 DIM = 8
 FULL = pcu.UnitShape(mapped=True, steps=2, hidden=4, kernel=1)
-TRAINING = pcu_training.UnitTraining(
-    loss="kl", directions="sliced", steps=150, lr=0.02, classes=8, samples=64, shots=5, biased=0.5
+TRAINING = LdcParams(
+    unit_steps=150, unit_lr=0.02, unit_classes=8, unit_samples=64, simulated_shots=5
 )
 
 
@@ -52,7 +53,7 @@ def _base(
 def _train(
     unit: pcu.CalibrationUnit,
     real: torch.Tensor,
-    how: pcu_training.UnitTraining = TRAINING,
+    how: LdcParams = TRAINING,
     convergence: matching.Convergence | None = None,
 ) -> torch.Tensor:
     _, root = _base_statistics(real)
@@ -95,14 +96,14 @@ def test_matching_loss_reaches_mapping_and_calibration(loss: matching.Loss) -> N
 
 @pytest.mark.parametrize("loss", ["kl", "js", "hellinger", "emd"])
 def test_training_lowers_the_loss_on_base_classes(loss: matching.Loss) -> None:
-    losses = _train(_unit(), _classes(12), replace(TRAINING, loss=loss, biased=0.0))
+    losses = _train(_unit(), _classes(12), replace(TRAINING, loss=loss, biased_steps=0.0))
     assert torch.isfinite(losses).all()
     assert losses[-20:].mean() < 0.8 * losses[:20].mean()
 
 
 @pytest.mark.parametrize("loss", ["kl", "js", "hellinger"])
 def test_training_on_full_covariances_lowers_the_loss(loss: matching.Loss) -> None:
-    how = replace(TRAINING, loss=loss, directions="full", biased=0.0, steps=60)
+    how = replace(TRAINING, loss=loss, directions="full", biased_steps=0.0, unit_steps=60)
     losses = _train(_unit(), _classes(12), how)
     assert losses[-10:].mean() < 0.9 * losses[:10].mean()
 
@@ -145,7 +146,7 @@ def test_a_unit_that_sees_shots_tells_few_from_many() -> None:
 def test_training_is_deterministic_and_reports_its_progress() -> None:
     real = _classes(5, 20)
     _, root = _base_statistics(real)
-    how = replace(TRAINING, steps=4)
+    how = replace(TRAINING, unit_steps=4)
     states, seen = [], []
     for _ in range(2):
         unit = _unit()
@@ -160,7 +161,7 @@ def test_training_is_deterministic_and_reports_its_progress() -> None:
 def test_training_takes_classes_of_unequal_and_tiny_size(virtual: float) -> None:
     real = [rows[:n] for rows, n in zip(_classes(4), (2, 30, 200, 7), strict=True)]
     _, root = _base_statistics(_classes(4))
-    unit, how = _unit(), replace(TRAINING, steps=5, virtual=virtual)
+    unit, how = _unit(), replace(TRAINING, unit_steps=5, virtual_classes=virtual)
     losses = pcu_training.train_unit(
         unit, how, _base(unit, real, root), _generator(), lambda _: None
     )
@@ -188,14 +189,16 @@ def test_no_fraction_mixes_nothing_and_every_fraction_trains_another_unit() -> N
     units = {}
     for virtual in (0.0, 0.5, 1.0):
         units[virtual] = _unit()
-        _train(units[virtual], real, replace(TRAINING, steps=3, virtual=virtual))
+        _train(units[virtual], real, replace(TRAINING, unit_steps=3, virtual_classes=virtual))
     last = [unit.mapping.last for unit in units.values()]
     assert not torch.equal(last[0], last[1])
     assert not torch.equal(last[1], last[2])
 
 
 def test_plans_short_of_the_optimum_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    how = replace(TRAINING, loss="emd", directions="full", steps=2, classes=3, samples=16)
+    how = replace(
+        TRAINING, loss="emd", directions="full", unit_steps=2, unit_classes=3, unit_samples=16
+    )
     real = _classes(4, 20)
     good, bad = matching.Convergence(), matching.Convergence()
     _train(_unit(), real, how, good)

@@ -142,9 +142,3 @@ def test_a_neck_for_other_sessions_is_refused() -> None:
 def test_a_rate_that_diverges_is_named() -> None:
     with pytest.raises(FscilError, match="lower lr"):
         nc_fscil(base_lr=1e30)
-
-
-def test_published_values_are_parameters() -> None:
-    for values in NcFscil.published.values():
-        NcFscil.Params(**values)
-    assert NcFscil.Params(**NcFscil.published["cub200"]).steps(10) == 150

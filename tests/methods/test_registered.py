@@ -1,0 +1,79 @@
+"""What every registered method states about itself, and what each refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fscil_bench.errors import DataError
+from fscil_bench.params import parse_params
+from fscil_bench.plugins.registry import load_registry
+from fscil_bench.protocol import Queries
+from fscil_bench.testing import ToyTask, start
+
+REGISTRY = load_registry()
+METHODS = [REGISTRY.get("method", name).value for name in REGISTRY.names("method")]
+FROZEN = [m for m in METHODS if m.needs.features and m.name != "fact"]
+BRINGING = [REGISTRY.get("representation", n).value for n in REGISTRY.names("representation")]
+
+
+@pytest.mark.parametrize("plugin", [*METHODS, *BRINGING], ids=lambda p: f"{p.__name__}")
+def test_published_values_and_grids_are_parameters_of_known_protocols(plugin: type) -> None:
+    for protocol, values in getattr(plugin, "published", {}).items():
+        assert REGISTRY.get("protocol", protocol)
+        parse_params(plugin.name, plugin.Params, values)
+    for name, values in getattr(plugin, "tuning_grid", {}).items():
+        for value in values:
+            parse_params(plugin.name, plugin.Params, {name: value})
+
+
+@pytest.mark.parametrize(
+    ("method", "protocol", "name", "value"),
+    [
+        ("teen", "cub200", "alpha", 0.5),
+        ("teen", "cifar100", "alpha", 0.1),
+        ("cec_trained", "cub200", "queries", 10),
+        ("finetune", "mini_imagenet", "epochs", 50),
+        ("joint_naive", "mini_imagenet", "milestone", 45),
+        ("icarl_softmax", "cub200", "lr", 0.01),
+        ("nc_fscil", "cifar100", "session_lr", 0.25),
+    ],
+)
+def test_published_values_are_those_of_the_released_code(
+    method: str, protocol: str, name: str, value: float
+) -> None:
+    assert REGISTRY.get("method", method).value.published[protocol][name] == value
+
+
+@pytest.mark.parametrize("method", FROZEN, ids=lambda m: m.name)
+def test_features_that_are_no_numbers_are_refused_by_class_and_row(method: type) -> None:
+    params = parse_params(method.name, method.Params, {})
+    if method.name == "ldc":
+        params = parse_params("ldc", method.Params, {"unit_steps": 2, "epochs": 1})
+    task = ToyTask(needs=method.needs)
+    made = start(task, method, params)
+    base = task.session(0)
+    base.features[25, 3] = torch.nan
+    with pytest.raises(DataError, match="class 1: row 25 holds NaN"):
+        made.learn_base(base)
+    made.learn_base(task.session(0))
+    shots = task.session(1)
+    shots.features[4, 1] = torch.inf
+    with pytest.raises(DataError, match="class 7: row 4 holds NaN or infinity"):
+        made.learn_session(shots)
+    queries = Queries({"plain": torch.full((3, 16), torch.nan)})
+    with pytest.raises(DataError, match=r"query features: row 0 \(and 2 more rows\)"):
+        made.scores(queries)
+
+
+@pytest.mark.parametrize("name", ["free_lunch", "ldc", "mahalanobis"])
+def test_negative_features_are_refused_in_tukey_space_alone(name: str) -> None:
+    method, task = REGISTRY.get("method", name).value, ToyTask()
+    base = task.session(0)
+    base.features[45, 5] = -1.0
+    made = method(parse_params(name, method.Params, {}), task.context(method))
+    with pytest.raises(DataError, match=r"class 2: row 45 holds a negative.*space=raw"):
+        made.learn_base(base)
+    method(parse_params(name, method.Params, {"space": "raw"}), task.context(method)).learn_base(
+        base
+    )
