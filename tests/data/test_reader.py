@@ -54,7 +54,6 @@ def spec(size: int, resize: int | None = None) -> ImageSpec:
         "bilevel",
         "gray-alpha",
         "mislabelled",
-        "animated",
     ],
 )
 def test_every_mode_becomes_rgb(
