@@ -50,9 +50,9 @@ def with_tables(text: str, reports: Path) -> str:
             return match[0]
         lines = file.read_text(encoding="utf-8").splitlines()
         table = takewhile(_is_row, dropwhile(lambda line: not _is_row(line), lines))
-        note = next(line for line in lines if line.startswith("- "))
+        note = next((line[2:] for line in lines if line.startswith("- All rows: ")), "")
         link = f"[All notes](docs/{_copy(place)})"
-        return "\n".join([begin, "", *table, "", f"{note[2:]} {link}", "", end])
+        return "\n".join([begin, "", *table, "", f"{note} {link}".strip(), "", end])
 
     return BLOCK.sub(block, text)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.episodes.run import plan_episodes, run_episodes
@@ -14,12 +15,14 @@ from fscil_bench.episodes.store import StoredEpisodes, episodes_frame, stored_ep
 from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.options import Options
 from fscil_bench.params import parse_params
-from fscil_bench.plugins.registry import expand_methods, load_registry
+from fscil_bench.plugins.registry import Registry, expand_methods, load_registry
 from fscil_bench.progress import Progress, Silent, for_terminal
-from fscil_bench.report import ReportInput, ReportOutput
+from fscil_bench.report import ReportOutput
+from fscil_bench.reporting.document import files_folder, write_document
 from fscil_bench.reporting.evaluation import Evaluation
+from fscil_bench.reporting.frame import Results, run_frame
 from fscil_bench.request import Design, RunRequest, Selection, parse_seeds, words
-from fscil_bench.running.missing import make_missing, wanted_by
+from fscil_bench.running.missing import make_missing
 from fscil_bench.running.series import Series, assigned, make_all
 from fscil_bench.running.tuning import (
     Choice,
@@ -253,12 +256,20 @@ def tune(
     return choice
 
 
-def load_runs(results: Path | str | None = None) -> pd.DataFrame:
-    """Return all stored runs as a frame, one row a run; accuracies are fractions.
+def load_runs(
+    results: Path | str | None = None, *, by: Literal["session", "run"] = "session"
+) -> pd.DataFrame:
+    """Return all stored runs as a frame, one row a run and session.
 
-    Damaged runs are left out with a warning.
+    By session, accuracies are fractions; with `by="run"` there is one row a run, indexed by key,
+    with every measure in its unit (`fscil_bench.reporting.measures`). Only runs of one `row` and
+    `version` may be averaged. Damaged runs are left out with a warning.
     """
-    return Store.of(Options(results=results)).frame()
+    runs, errors = Store.of(Options(results=results)).runs()
+    found = Results(Registry(), runs=tuple(runs))
+    for problem in (*map(str, errors), *found.damaged.values()):
+        warnings.warn(problem, stacklevel=2)
+    return run_frame(found.frame) if by == "run" else found.frame
 
 
 def load_episodes(results: Path | str | None = None) -> pd.DataFrame:
@@ -317,34 +328,44 @@ def make_report(
         raise UsageError(f"{store.results}: a file, and no folder of results")
     named = tuple(expand_methods(words(methods), registry))
     selection = Selection(protocol, named, tuple(words(representations)), parse_seeds(seeds), split)
-    made = plugin.value(parse_params(f"report {name!r}", plugin.value.Params, params or {}))
+    asked = parse_params(f"report {name!r}", plugin.value.Params, params or {})
+    known = Results(registry, selection, evaluation=Evaluation(store, registry))
     failures: tuple[str, ...] = ()
     if run_missing:
-        wanted = wanted_by(made, selection, registry)
+        wanted = plugin.value(known).requests(asked)
+        if not wanted:
+            raise UsageError(
+                f"report {name!r} draws what is stored and asks for no run of its own, so that "
+                "there is nothing for --run-missing to make; it names with a command each what it "
+                "lacks"
+            )
         failures = make_missing(Workbench(store, registry, _shown(progress), options), wanted)
     runs, problems = store.runs()
-    target = (Path(folder) if folder else None) or store.report_folder(name, protocol)
     episodes, damaged = stored_episodes(store)
-    warnings = tuple(str(problem) for problem in [*problems, *damaged])
-    evaluation = Evaluation(store, registry)
-    unread = {
-        "unread_runs": _left_out(problems, store.results / "runs", protocol),
-        "unread_episodes": _left_out(damaged, store.results / "episodes", protocol),
-    }
+    unread = tuple(str(problem) for problem in [*problems, *damaged])
+    known = replace(
+        known,
+        runs=tuple(runs),
+        episodes=tuple(episodes),
+        unread_runs=_left_out(problems, store.results / "runs", protocol),
+        unread_episodes=_left_out(damaged, store.results / "episodes", protocol),
+    )
+    target = Path(folder) if folder else store.report_folder(name, protocol)
+    if not plugin.value.whole:
+        target = files_folder(target, selection, asked)
     try:
-        output: ReportOutput = made.build(
-            ReportInput(selection, runs, target, registry, episodes, evaluation, **unread)
-        )
+        document = plugin.value(known).build(known.frame, asked)
+        output = write_document(document, target, name)
     except FscilError as error:
         there = options.results is None or store.results.exists()
         notes = [] if there else [f"the folder {store.results} does not exist"]
-        notes += ["runs that cannot be read:", *warnings] if warnings else []
+        notes += ["runs that cannot be read:", *unread] if unread else []
         notes += ["runs that could not be made:", *failures] if failures else []
         if not notes:
             raise
         raise type(error)("\n".join([str(error), *notes])) from error
     told = "\n".join(output.warnings)
-    untold = (warning for warning in warnings if warning not in told)
+    untold = (problem for problem in unread if problem not in told)
     output = replace(output, warnings=(*output.warnings, *untold), failures=failures)
     if strict:
         refuse_unread(output, options)

@@ -134,6 +134,16 @@ class Interval:
     half_width: float
     count: int
 
+    @property
+    def low(self) -> float:
+        """The lower bound; NaN where there is none."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """The upper bound; NaN where there is none."""
+        return self.mean + self.half_width
+
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """Return the mean and its two-sided Student-t interval's half-width, t·s/√n.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from fscil_bench.errors import UsageError, nearest
 
@@ -75,3 +75,12 @@ def published_params(value: type, names: Sequence[str | None]) -> Mapping[str, A
 def params_dict(params: Any) -> dict[str, Any]:
     """Return a parameter dataclass as plain values, for keys, files and tables."""
     return asdict(params)
+
+
+def words(text: str) -> list[str]:
+    """Return the parts of a text with `,` between, without those that are empty."""
+    return [part for part in map(str.strip, text.split(",")) if part]
+
+
+AS_WORDS = BeforeValidator(lambda value: words(value) if isinstance(value, str) else value)
+"""For a parameter of several values, which a command line writes as one text."""

@@ -3,54 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 from pydantic import Field
 
-from fscil_bench.metrics import Interval
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.store.files import write_text
+from fscil_bench.report import Document, Figure, Notes, Part, Report, Table
+from fscil_bench.reporting.accuracy import curve_numbers
+from fscil_bench.reporting.choice import drawn_rows, rows_of_protocol
+from fscil_bench.reporting.facts import note_lines
+from fscil_bench.reporting.figures import curves
+from fscil_bench.reporting.lacks import lacking_runs
+from fscil_bench.reporting.usual import registered_protocol
 
-from ._accuracy import accuracy_curve, curve_lines
-from ._drawn_rows import drawn_rows
-from ._facts import note_lines
-from ._figures import Curve, curve_figure, figure_style, save_figure
-from ._missing import Lack, lacking_runs
-from ._one_protocol import rows_of_protocol
-from ._published import PublishedRow, published_rows
-from ._published_alone import PublishedAlone, published_alone
-from ._published_notes import row_notes
-from ._published_table import chosen_published
-from ._selected import files_folder
-from ._tables import csv_text, escape_markdown
-from ._usual import registered_protocol
+from .published import (
+    PublishedRow,
+    chosen_published,
+    footnotes,
+    published_alone,
+    published_rows,
+)
 
 CHOSEN = " †"
 """Stands behind the published names whose epoch was chosen on test data."""
-
-
-@dataclass(frozen=True)
-class Lines:
-    """The curves of a figure: measured ones, and published ones with their rows."""
-
-    measured: Sequence[Curve]
-    published: Mapping[str, tuple[Curve, PublishedRow]]
-
-    @property
-    def behind(self) -> list[Curve]:
-        """The published curves."""
-        return [curve for curve, _ in self.published.values()]
-
-    def csv(self) -> list[dict[str, str | int | float]]:
-        """Return one line for each point; `published` tells which points were measured here."""
-        measured = [{"published": "", **line} for line in curve_lines(self.measured)]
-        # How many runs a published value averages is not known.
-        behind = [{"published": "yes", **line, "n": ""} for line in curve_lines(self.behind)]
-        return measured + behind
 
 
 class Curves(Report):
@@ -74,116 +52,106 @@ class Curves(Report):
         published: str = "all"
         most_published: Annotated[int, Field(ge=0)] = 6
 
-    params: Params
-
-    def build(self, given: ReportInput) -> ReportOutput:
-        """Write curves.png / .pdf / .csv, curves.md and, of every row, curves-all.csv."""
-        alone = published_alone(given, self.params.rows)
-        if alone is not None and self._behind(alone.rows, alone.protocol):
-            return self._build_alone(alone, files_folder(given, self.params))
-        rows, damaged = rows_of_protocol(self.name, given, self.params.rows)
-        protocol = registered_protocol(rows[0].spec, given.registry)
+    def build(self, frame: pd.DataFrame, params: Params) -> Document:
+        """Return the figure, the numbers of every row, and the terms of those drawn."""
+        del frame
+        alone = published_alone(self.results, params.rows)
+        if alone is not None and (behind := _behind(alone.rows, alone.protocol, params)):
+            parts = [alone.notice, *_parts([], [], alone.protocol, alone.rows, behind)]
+            return Document(_title(alone.protocol), parts, (alone.lack,))
+        found = rows_of_protocol(self.results, self.name, params.rows)
+        protocol = registered_protocol(found.spec(found.labels[0]), self.results.registry)
         published = published_rows(protocol)
-        drawn = drawn_rows(rows, self.params.most, given.registry)
-        behind = self._behind(published, protocol)
-        lines = Lines([accuracy_curve(row) for row in drawn], _published(behind, protocol))
-        every = Lines([accuracy_curve(row) for row in rows], _published(published, protocol))
-        lacks = lacking_runs(drawn, given.selection, given.registry)
-        notes = [*note_lines(drawn, given.registry), *damaged]
-        text = _markdown(protocol, lines, every, notes, lacks)
-        files = self._write(files_folder(given, self.params), text, lines, every)
-        missing = tuple(dict.fromkeys(lack.command for lack in lacks))
-        return ReportOutput(text, files, missing, tuple(damaged))
-
-    def _build_alone(self, alone: PublishedAlone, folder: Path) -> ReportOutput:
-        """Draw what is published, where nothing is measured."""
-        protocol = alone.protocol
-        lines = Lines([], _published(self._behind(alone.rows, protocol), protocol))
-        every = Lines([], _published(alone.rows, protocol))
-        parts = [_title(protocol), alone.notice]
-        text = "\n\n".join([*parts, *_published_text(protocol, lines, len(alone.rows))]) + "\n"
-        files = self._write(folder, text, lines, every)
-        return ReportOutput(text, files, (alone.command,))
-
-    def _write(self, folder: Path, text: str, lines: Lines, every: Lines) -> tuple[Path, ...]:
-        files = {folder / f"{self.name}.md": text}
-        files[folder / f"{self.name}-all.csv"] = csv_text(every.csv())
-        for path, content in files.items():
-            write_text(path, content)
-        return (*_draw(lines, folder, self.name), *files)
-
-    def _behind(self, rows: Sequence[PublishedRow], protocol: Protocol) -> list[PublishedRow]:
-        """Return the published rows to draw, the best first."""
-        chosen = chosen_published(rows, self.params.published)[::-1]
-        if self.params.published.strip() != "all":
-            return chosen
-        whole = [
-            row
-            for row in chosen
-            if len(row.values) == protocol.sessions + 1 and not row.terms.other_protocol
-        ]
-        return whole[: self.params.most_published]
-
-
-def _published(
-    rows: Sequence[PublishedRow], protocol: Protocol
-) -> dict[str, tuple[Curve, PublishedRow]]:
-    """Return the curves of published rows by name; of unknown sessions there is no point."""
-    found = {}
-    for row in rows:
-        sessions = sorted(row.values)
-        seen = [protocol.classes_seen(t) for t in sessions]
-        values = [Interval(float(row.values[t].text), math.nan, 1) for t in sessions]
-        label = row.method + CHOSEN * row.test_chosen
-        found[row.method] = Curve(label, seen, values, tuple(sessions)), row
-    return found
-
-
-def _draw(lines: Lines, folder: Path, stem: str) -> tuple[Path, ...]:
-    with figure_style():
-        figure = curve_figure(
-            lines.measured, "Number of classes seen", "Accuracy (%)", lines.behind
+        drawn = drawn_rows(found, params.most)
+        measured = [curve_numbers(drawn)], [curve_numbers(found)]
+        shown = (
+            f"{len(drawn.labels)} of {len(found.labels)} measured rows are drawn; bands are 95 % "
+            "Student-t intervals of the mean over a row's runs. curves.csv has every point drawn, "
+            "curves-all.csv those of all rows."
         )
-        return save_figure(figure, folder, stem, lines.csv())
-
-
-def _markdown(
-    protocol: Protocol,
-    lines: Lines,
-    every: Lines,
-    notes: Sequence[str],
-    lacks: Sequence[Lack],
-) -> str:
-    shown, count = len(lines.measured), len(every.measured)
-    parts = [
-        _title(protocol),
-        f"`curves.png` shows {shown} of {count} measured rows; bands are 95 % Student-t intervals "
-        "of the mean over a row's runs. `curves.csv` has every point drawn, `curves-all.csv` those "
-        "of all rows.",
-        "\n".join(f"- {escape_markdown(note)}" for note in notes),
-    ]
-    if lacks:
-        listed = [f"- {escape_markdown(lack.what)}: `{lack.command}`" for lack in lacks]
-        parts.append("\n".join(["Missing:", "", *listed]))
-    if lines.published:
-        parts += _published_text(protocol, lines, len(every.published))
-    return "\n\n".join(parts) + "\n"
+        parts = [
+            shown,
+            *_parts(*measured, protocol, published, _behind(published, protocol, params)),
+            Notes(note_lines(drawn)),
+        ]
+        return Document(_title(protocol), parts, lacking_runs(drawn), found.problems)
 
 
 def _title(protocol: Protocol) -> str:
-    name = f"{escape_markdown(protocol.title)} ({escape_markdown(protocol.name)})"
-    return f"# {name}: accuracy per session"
+    return f"{protocol.title} ({protocol.name}): accuracy per session"
 
 
-def _published_text(protocol: Protocol, lines: Lines, count: int) -> list[str]:
-    listed = []
-    for name, (_, row) in lines.published.items():
-        source = "; ".join(dict.fromkeys(v.source.printed_in for v in row.values.values()))
-        words = " ".join([f"{name} ({source}).", *row_notes(row, protocol).all()])
-        listed.append(f"- {escape_markdown(words)}")
-    return [
-        f"Thin grey lines are {len(lines.published)} of {count} published rows, not measured here "
-        "(the best of which every session is known, or those named by --set published=A;B);"
-        f"{CHOSEN} marks those whose epoch was chosen on test data.",
-        "\n".join(listed),
+def _behind(
+    rows: Sequence[PublishedRow], protocol: Protocol, params: Curves.Params
+) -> list[PublishedRow]:
+    """Return the published rows to draw, the best first."""
+    chosen = chosen_published(rows, params.published)[::-1]
+    if params.published.strip() != "all":
+        return chosen
+    whole = [
+        row
+        for row in chosen
+        if len(row.values) == protocol.sessions + 1 and not row.terms.other_protocol
     ]
+    return whole[: params.most_published]
+
+
+def _parts(
+    drawn: Sequence[pd.DataFrame],
+    every: Sequence[pd.DataFrame],
+    protocol: Protocol,
+    published: Sequence[PublishedRow],
+    behind: Sequence[PublishedRow],
+) -> list[Part]:
+    """Return the figure, the numbers of all rows, and what must be said of published ones.
+
+    Args:
+        drawn: the points of the measured rows to draw; empty if none is measured.
+        every: those of all measured rows.
+        protocol: what all of it is about.
+        published: all published rows.
+        behind: those of them to draw.
+    """
+    numbers = _numbers(drawn, behind, protocol)
+    lines, thin = (numbers[numbers["published"] == mark] for mark in ("", "yes"))
+    caption = "accuracy against the number of classes seen."
+    parts: list[Part] = [
+        Figure("curves", lambda: curves(lines, behind=thin), numbers, caption),
+        Table("curves-all", _numbers(every, published, protocol), printed=False),
+    ]
+    if behind:
+        parts += [
+            f"Thin grey lines are {len(behind)} of {len(published)} published rows, not measured "
+            "here (the best of which every session is known, or those named by --set "
+            f"published=A;B);{CHOSEN} marks those whose epoch was chosen on test data.",
+            Notes([_terms(row, protocol) for row in behind]),
+        ]
+    return parts
+
+
+def _numbers(
+    measured: Sequence[pd.DataFrame], published: Sequence[PublishedRow], protocol: Protocol
+) -> pd.DataFrame:
+    """Return a line for each point; `published` tells which points were measured here."""
+    points = [
+        {
+            "published": "yes",
+            "label": row.method + CHOSEN * row.test_chosen,
+            "session": session,
+            "classes_seen": protocol.classes_seen(session),
+            "mean": float(value.text),
+            "low": math.nan,
+            "high": math.nan,
+        }
+        for row in published
+        for session, value in sorted(row.values.items())  # noqa: PD011 - no frame
+    ]
+    frames = [frame.assign(published="") for frame in measured]
+    numbers = pd.concat([*frames, pd.DataFrame(points)] if points else frames)
+    columns = ["published", "label", "session", "classes_seen", "mean", "low", "high", "n"]
+    # How many runs a published value averages is not known.
+    return numbers.reindex(columns=columns).astype({"n": "Int64"})
+
+
+def _terms(row: PublishedRow, protocol: Protocol) -> str:
+    return " ".join([f"{row.method} ({'; '.join(row.sources)}).", *footnotes(row, protocol)])

@@ -1,4 +1,4 @@
-"""What tests share: synthetic finished runs, written through the store."""
+"""What tests share: synthetic finished runs, written through the store, and their registry."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from fscil_bench.params import NoParams
+from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store.runs import RunRecord, SessionRecord, Store, StoredRun
@@ -135,3 +137,37 @@ def factory(store: Store) -> RunFactory:
 def toy_protocol() -> Protocol:
     """Return the protocol of the factory's runs."""
     return PROTOCOL
+
+
+@dataclass(frozen=True)
+class LdcParams:
+    steps: int = 8
+    widths: tuple[int, ...] = (64, 32)
+
+
+@dataclass(frozen=True)
+class FactParams:
+    virtual: int = 20
+
+
+class Ldc:
+    Params = LdcParams
+
+
+class Ncm:
+    Params = NoParams
+
+
+class Fact:
+    Params = FactParams
+
+
+@pytest.fixture
+def registry(toy_protocol: Protocol) -> Registry:
+    """Return a registry of two methods, a representation and the toy protocol."""
+    registry = Registry()
+    registry.add(Plugin("method", "ldc", Ldc, Path(__file__), "test"))
+    registry.add(Plugin("method", "ncm", Ncm, Path(__file__), "test"))
+    registry.add(Plugin("representation", "fact", Fact, Path(__file__), "test"))
+    registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
+    return registry

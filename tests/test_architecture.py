@@ -6,7 +6,7 @@ Every import counts, in a function and for type checking alone too.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -87,12 +87,6 @@ GRAPH = {name: dict(imports(module)) for name, module in MODULES.items()}
 """Module -> what it imports -> whether by a relative import."""
 
 
-def marked(names: Iterable[str], *moving: str) -> list[object]:
-    """Return the names as parameters, with those of which parts are being moved marked."""
-    mark = pytest.mark.xfail(strict=False, reason="being moved")
-    return [pytest.param(name, marks=[mark] if name in moving else []) for name in names]
-
-
 def circle(graph: Mapping[str, Mapping[str, bool]]) -> list[str]:
     """Return the modules of an import circle; none if there is none."""
     try:
@@ -127,14 +121,14 @@ def test_a_circle_is_seen() -> None:
     assert set(circle({"a": {"b": True}, "b": {"c": True}, "c": {"a": True}})) == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("name", marked(ENGINE, "running.missing"))
+@pytest.mark.parametrize("name", ENGINE)
 def test_the_engine_imports_no_plugin_and_nothing_above_it(name: str) -> None:
     for other in GRAPH[name]:
         assert other.partition(".")[0] not in PLUGIN_FOLDERS, f"{name} imports {other}"
         assert layer(other) <= layer(name), f"{name} imports {other}, from a higher layer"
 
 
-@pytest.mark.parametrize("folder", marked(PLUGIN_FOLDERS, "reports"))
+@pytest.mark.parametrize("folder", PLUGIN_FOLDERS)
 def test_plugins_import_the_engine_their_family_and_what_is_shared(folder: str) -> None:
     for name in MODULES:
         if family(name)[0] != folder:
@@ -148,13 +142,13 @@ def test_plugins_import_the_engine_their_family_and_what_is_shared(folder: str) 
                 assert family(other)[1] in near, f"{name} imports {other}, of another family"
 
 
-@pytest.mark.parametrize("folder", marked(FOLDERS, "reports"))
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_no_folder_holds_more_modules_than_can_be_overlooked(folder: str) -> None:
     count = sum(file.stem != "__init__" for file in (ROOT / folder).glob("*.py"))
     assert count <= MOST_MODULES
 
 
-@pytest.mark.parametrize("folder", marked(FOLDERS, "reports"))
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_no_name_begins_with_an_underscore_but_the_shared_ones(folder: str) -> None:
     names = {Path(folder).name, *(file.stem for file in (ROOT / folder).glob("*.py"))}
     assert sorted(name for name in names - UNDERSCORED if name.startswith("_")) == []

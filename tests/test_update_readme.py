@@ -13,6 +13,8 @@ REPORT = """# Toy (toy)
 | --- | ---: |
 | ncm | 81.50 |
 
+- Gains are paired by seed.
+
 - All rows: 5 epochs.
 - ncm: 12 bytes stored.
 

@@ -275,23 +275,22 @@ def _describe_params(value: Any) -> str:
 
 def _list_runs(options: Options, registry: Registry) -> None:
     from fscil_bench.running.commands import named_with_changes
-    from fscil_bench.store.runs import Store, run_row
+    from fscil_bench.store.runs import Store
 
     store = Store.of(options)
     runs, problems = store.runs()
     for run_ in runs:
         try:
-            row = run_row(run_)
+            last = run_.accuracies[-1]
         except StoreError as error:
             problems.append(error)
             continue
-        name = named_with_changes(run_.spec, registry)
-        shape = f"{run_.spec.protocol.way_text}-way {run_.spec.protocol.shot}-shot"
+        spec, brought = run_.spec, run_.spec.representation
         show(
-            f"{row['key']}  {row['created']}  {row['protocol']}  {name} ({shape}, "
-            f"{row['representation']}, {row['split']}, seed {row['seed']}, "
-            f"representation seed {row['representation_seed']})  "
-            f"last {100 * row['last_accuracy']:.2f} %"
+            f"{run_.key}  {run_.record.created}  {spec.protocol.name}  "
+            f"{named_with_changes(spec, registry)} ({spec.protocol.way_text}-way "
+            f"{spec.protocol.shot}-shot, {brought.name}, {spec.split}, seed {spec.seed}, "
+            f"representation seed {brought.seed})  last {100 * last:.2f} %"
         )
     for problem in problems:
         say(f"warning: {problem}")

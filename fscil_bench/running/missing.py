@@ -6,26 +6,9 @@ from collections.abc import Callable, Sequence
 
 from fscil_bench.episodes.run import EpisodesPlan, plan_episodes, run_episodes
 from fscil_bench.episodes.store import find_episodes
-from fscil_bench.errors import FscilError, StoreError, UsageError
-from fscil_bench.plugins.registry import Registry
-from fscil_bench.report import Report
-from fscil_bench.request import Selection, Wanted
+from fscil_bench.errors import FscilError, StoreError
+from fscil_bench.request import Wanted
 from fscil_bench.running.workbench import Plan, Workbench
-
-
-def wanted_by(report: Report, selection: Selection, registry: Registry) -> Sequence[Wanted]:
-    """Return the runs that a report needs.
-
-    Raises:
-        UsageError: it does not say which.
-    """
-    wanted = report.requests(selection, registry)
-    if not wanted:
-        raise UsageError(
-            f"report {report.name!r} draws what is stored and asks for no run of its own, so that "
-            "there is nothing for --run-missing to make; it names with a command each what it lacks"
-        )
-    return wanted
 
 
 def make_missing(bench: Workbench, wanted: Sequence[Wanted]) -> tuple[str, ...]:

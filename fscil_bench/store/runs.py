@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from platformdirs import user_cache_path
@@ -20,10 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from fscil_bench.errors import StoreError
 from fscil_bench.metrics import (
     SessionMetrics,
-    average_accuracy,
-    base_forgetting,
-    performance_drop,
-    performance_retention,
     session_metrics,
 )
 from fscil_bench.options import Options
@@ -38,9 +33,6 @@ from fscil_bench.store.files import (
     work_folders,
     write_text,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCHEMA_VERSION = 1
 RESULTS_VARIABLE = "FSCIL_BENCH_RESULTS"
@@ -308,22 +300,6 @@ class Store:
                     errors.append(error)
         return sorted(runs, key=lambda run: run.record.created), errors
 
-    def frame(self) -> pd.DataFrame:
-        """Return one row a run: specification, metrics, cost. Damaged runs are warned of."""
-        runs, errors = self.runs()
-        rows = []
-        with _no_collection():
-            for run in runs:
-                try:
-                    rows.append(run_row(run))
-                except StoreError as error:
-                    errors.append(error)
-        for problem in errors:
-            warnings.warn(str(problem), stacklevel=2)
-        import pandas as pd
-
-        return pd.DataFrame(rows)
-
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
@@ -335,49 +311,6 @@ def _no_collection() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
-
-
-def run_row(run: StoredRun) -> dict[str, Any]:
-    """Return a run as one flat row: accuracies are fractions, lists hold one value a session.
-
-    Only runs of the same `row` and `version` may be averaged: they differ in their seeds alone.
-    """
-    spec, record, metrics = run.spec, run.record, run.metrics
-    accuracies = run.accuracies
-    return {
-        "key": run.key,
-        "protocol": spec.protocol.name,
-        "method": spec.method,
-        "params": json.dumps(spec.params, sort_keys=True),
-        "representation": spec.representation.name,
-        "representation_params": json.dumps(spec.representation.params, sort_keys=True),
-        "representation_seed": spec.representation.seed,
-        "views": spec.views,
-        "split": spec.split,
-        "seed": spec.seed,
-        "epochs": spec.protocol.recipe.epochs,
-        "backbone": spec.protocol.backbone,
-        "precision": spec.representation.precision,
-        "train_images": record.train_images[1],
-        "test_images": record.test_images[1],
-        "data_fingerprint": spec.representation.data_fingerprint,
-        "row": spec.row,
-        "version": spec.version,
-        "last_accuracy": accuracies[-1],
-        "average_accuracy": average_accuracy(accuracies),
-        "performance_drop": performance_drop(accuracies),
-        "performance_retention": performance_retention(accuracies),
-        "base_accuracy": metrics[-1].base,
-        "new_accuracy": metrics[-1].new,
-        "harmonic_mean": metrics[-1].harmonic,
-        "base_forgetting": base_forgetting(metrics),
-        "accuracies": accuracies,
-        "state_bytes": record.sessions[-1].state_bytes,
-        "session_seconds": sum(s.learn_seconds + s.score_seconds for s in record.sessions),
-        "pretrain_seconds": record.pretrain_seconds,
-        "created": record.created,
-        "folder": str(run.folder),
-    }
 
 
 def read_run(folder: Path) -> StoredRun:

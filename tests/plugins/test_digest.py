@@ -385,7 +385,14 @@ DECIDING = {
 
 def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
     assert modules(traced(TRAINING)) == DECIDING
-    later = {"metrics", "running/runner", "running/workbench", "spec", "training/features"}
+    later = {
+        "data/reader",
+        "metrics",
+        "running/runner",
+        "running/workbench",
+        "spec",
+        "training/features",
+    }
     assert modules(traced(RUN)) == DECIDING | later
     both = {"episodes/draws", "episodes/run", "metrics", "protocol", "running/runner", "seeding"}
     assert modules(traced(EPISODES)) == both, "beside what a run calls, on which they stand"

@@ -1,187 +1,92 @@
-"""Registries of known defaults, and hand-made runs of the variants that claims compare."""
+"""Documents of reports, built from what is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import pytest
 
-from fscil_bench.params import NoParams, parse_params
-from fscil_bench.plugins.registry import Plugin, Registry
-from fscil_bench.protocol import Protocol
-from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.reports import _study
-from fscil_bench.reports._claims import Claim
-from fscil_bench.reports._claims_setup import ClaimsParams, Setup
-from fscil_bench.reports._shelf import Shelf
-from fscil_bench.reports._study import Drawing
-from fscil_bench.reports._tables import csv_text
-from fscil_bench.reports._variants import Variant
+from fscil_bench.episodes.store import stored_episodes
+from fscil_bench.params import parse_params
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.report import Document, Figure, Part, Report, ReportOutput, Section, Table
+from fscil_bench.reporting.document import markdown, write_document
+from fscil_bench.reporting.frame import Results
+from fscil_bench.reporting.tables import flat
 from fscil_bench.request import Selection
-from fscil_bench.store.runs import SessionRecord, StoredRun
+from fscil_bench.store.runs import Store
 
 
 @dataclass(frozen=True)
-class LdcParams:
-    steps: int = 8
-    widths: tuple[int, ...] = (64, 32)
+class Made:
+    """A document with ways to look into it."""
 
+    document: Document
+    folder: Path
 
-@dataclass(frozen=True)
-class FactParams:
-    virtual: int = 20
+    @property
+    def text(self) -> str:
+        """The document as Markdown."""
+        return markdown(self.document)
 
+    @property
+    def missing(self) -> list[str]:
+        """The commands of what is lacking."""
+        return [lack.command for lack in self.document.lacks]
 
-class Ldc:
-    Params = LdcParams
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The frames of all tables by name."""
+        return {p.name: flat(p.frame) for p in _flat(self.document.parts) if isinstance(p, Table)}
 
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """All figures by name."""
+        return {p.name: p for p in _flat(self.document.parts) if isinstance(p, Figure)}
 
-class Ncm:
-    Params = NoParams
-
-
-class Fact:
-    Params = FactParams
+    def write(self) -> ReportOutput:
+        """Write the document's files."""
+        return write_document(self.document, self.folder, "report")
 
 
 @pytest.fixture
-def registry(toy_protocol: Protocol) -> Registry:
-    """Return a registry of two methods, a representation and the toy protocol."""
-    registry = Registry()
-    registry.add(Plugin("method", "ldc", Ldc, Path(__file__), "test"))
-    registry.add(Plugin("method", "ncm", Ncm, Path(__file__), "test"))
-    registry.add(Plugin("representation", "fact", Fact, Path(__file__), "test"))
-    registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
-    return registry
+def make(store: Store, tmp_path: Path, registry: Registry) -> Callable[..., Made]:
+    """Return a function that builds a report of all that is stored; `asked` makes the selection."""
 
-
-@dataclass(frozen=True)
-class CalibrationParams:
-    sampler: str = "gaussian"
-    covariance: str = "mapped"
-    recurrent_steps: int = 1
-    loss: str = "kl"
-
-
-@dataclass(frozen=True)
-class BudgetParams:
-    byte_budget: int = 0
-    budget_mode: str = "full"
-
-
-@dataclass(frozen=True)
-class SpaceParams:
-    space: str = "raw"
-
-
-CLAIMS_METHODS = {"ldc": CalibrationParams, "free_lunch": BudgetParams, "ncm": SpaceParams}
-
-
-@dataclass
-class ClaimsRuns:
-    """Writes runs of variants by hand, and judges claims by them; three seeds."""
-
-    factory: Any
-    registry: Registry
-    setup: Setup
-    given: dict[str, Any] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-    def write(
-        self, variant: Variant, last: Sequence[tuple[int, int]], first: int = 36, **fields: Any
-    ) -> list[StoredRun]:
-        """Write a run for each seed.
-
-        Of 40 base images `first` are right in session 0; (base, new) images in the last session.
-        """
-        schema = self.registry.get("method", variant.method).value.Params
-        params = {**vars(schema()), **variant.params}
-        protocol = self.setup.protocol.override(**variant.overrides)
-        between = [(34, 6)] * (protocol.sessions - 1)
-        runs = []
-        for seed, right in zip(variant.seeds, last, strict=False):
-            spec = self.factory.spec(
-                variant.method, seed, protocol, params=params, split=variant.split
-            )
-            runs.append(self.factory.write(spec, [(first, 0), *between, right], **fields))
-        return runs
-
-    @staticmethod
-    def sessions(state: Sequence[int], learn: float = 1.0) -> tuple[SessionRecord, ...]:
-        """Return records of toy sessions: bytes kept after each, seconds of learning in each."""
-        return tuple(
-            SessionRecord(
-                index=t, classes_seen=4 + t, learn_seconds=learn, score_seconds=9.0, state_bytes=b
-            )
-            for t, b in enumerate(state)
+    def build(kind: type[Report], params: dict[str, Any] | None = None, **asked: Any) -> Made:
+        results = Results(
+            registry,
+            Selection(**{"protocol": "toy", **asked}),
+            tuple(store.runs()[0]),
+            tuple(stored_episodes(store)[0]),
         )
-
-    @staticmethod
-    def add_artifacts(run: StoredRun, session: int, **arrays: np.ndarray) -> None:
-        """Store named arrays of one session with a run."""
-        named: Any = {f"session{session}/{name}": array for name, array in arrays.items()}
-        np.savez(run.folder / "artifacts.npz", **named)
-
-    def claim(self, judge: Callable[[Setup, Shelf], Claim]) -> Claim:
-        """Return a claim judged by what is stored."""
-        shelf = self.shelf()
-        claim = judge(self.setup, shelf)
-        self.problems = shelf.problems
-        return claim
-
-    def shelf(self) -> Shelf:
-        """Return all stored runs that claims need."""
-        runs = self.factory.store.runs()[0]
-        given = ReportInput(Selection("toy"), runs, Path(), self.registry, **self.given)
-        return Shelf(given, self.setup.protocol, self.setup.variants())
-
-
-@pytest.fixture
-def claims_registry(toy_protocol: Protocol) -> Registry:
-    """Return a registry of the methods that claims compare, as far as they set parameters."""
-    registry = Registry()
-    for name, schema in CLAIMS_METHODS.items():
-        plugin = type(name, (), {"Params": schema})
-        registry.add(Plugin("method", name, plugin, Path(__file__), "test"))
-    registry.add(Plugin("representation", "cosine", Ncm, Path(__file__), "test"))
-    registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
-    return registry
-
-
-@pytest.fixture
-def claims(factory: Any, claims_registry: Registry, toy_protocol: Protocol) -> ClaimsRuns:
-    """Return a maker of runs that claims compare."""
-    setup = Setup(toy_protocol, claims_registry, ClaimsParams(unseen=2, steps=1), seeds=(0, 1, 2))
-    return ClaimsRuns(factory, claims_registry, setup)
-
-
-@pytest.fixture
-def study(
-    claims: ClaimsRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., ReportOutput]:
-    """Return a function that makes a study of all hand-made runs into `out`, of three seeds.
-
-    To draw takes a second: without `draw` only the numbers of a figure are written.
-    """
-
-    def numbers(drawing: Drawing, folder: Path) -> tuple[Path, ...]:
-        path = folder / f"{drawing.stem}.csv"
-        path.write_text(csv_text(drawing.lines), encoding="utf-8")
-        return (path,)
-
-    def build(
-        kind: type[Report], params: dict[str, Any] | None = None, draw: bool = False, **asked: Any
-    ) -> ReportOutput:
-        if not draw:
-            monkeypatch.setattr(_study, "save_drawing", numbers)
-        selection = Selection("toy", **{"seeds": (0, 1, 2), **asked})
-        runs = claims.factory.store.runs()[0]
-        given = ReportInput(selection, runs, tmp_path / "out", claims.registry, **claims.given)
-        made: ReportOutput = kind(parse_params("report", kind.Params, params or {})).build(given)
-        return made
+        own = parse_params("report", kind.Params, params or {})
+        return Made(kind(results).build(results.frame, own), tmp_path / "out")
 
     return build
+
+
+@pytest.fixture
+def write_last(factory: Any) -> Callable[..., None]:
+    """Return a function that writes a method's runs, one for each seed.
+
+    Of 40 base images so many are right in the last session, and 10 of 20 new ones.
+    """
+
+    def write(method: str, last: Sequence[int], **changes: Any) -> None:
+        for seed, base in enumerate(last):
+            spec = factory.spec(method, seed, **changes)
+            factory.write(spec, [(36, 0), (34, 6), (base, 10)])
+
+    return write
+
+
+def _flat(parts: Sequence[Part]) -> Iterator[Part]:
+    for part in parts:
+        yield part
+        if isinstance(part, Section):
+            yield from _flat(part.parts)

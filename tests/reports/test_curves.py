@@ -9,9 +9,9 @@ import pytest
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.plugins.registry import Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import ReportInput, ReportOutput
-from fscil_bench.reports._drawn_rows import drawn_rows
-from fscil_bench.reports._rows import group_rows
+from fscil_bench.report import ReportOutput
+from fscil_bench.reporting.document import write_document
+from fscil_bench.reporting.frame import Results
 from fscil_bench.reports.curves import Curves
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store
@@ -26,8 +26,9 @@ def make(store: Store, tmp_path: Path, registry: Registry) -> Any:
     registry.add(load_registry().get("protocol", "cifar100"))
 
     def build(protocol: str, **params: Any) -> ReportOutput:
-        given = ReportInput(Selection(protocol), store.runs()[0], tmp_path / "out", registry)
-        return Curves(Curves.Params(**params)).build(given)
+        results = Results(registry, Selection(protocol), tuple(store.runs()[0]))
+        document = Curves(results).build(results.frame, Curves.Params(**params))
+        return write_document(document, tmp_path / "out", Curves.name)
 
     return build
 
@@ -54,14 +55,14 @@ def labels(output: ReportOutput, name: str, published: str) -> list[str]:
 @pytest.mark.usefixtures("cifar")
 def test_measured_and_published_points_are_told_apart(make: Any) -> None:
     output = make("cifar100", published="CEC; OrCo; C-FSCIL")
-    lines = lines_of(output.files[2])
+    lines = lines_of(next(path for path in output.files if path.name == "curves.csv"))
 
     assert [path.name for path in output.files] == [
+        "curves.md",
+        "curves-all.csv",
         "curves.png",
         "curves.pdf",
         "curves.csv",
-        "curves.md",
-        "curves-all.csv",
     ]
     assert labels(output, "curves.csv", "") == ["ldc", "ncm"]
     assert labels(output, "curves.csv", "yes") == ["OrCo", "C-FSCIL", "CEC †"]
@@ -118,18 +119,6 @@ def test_at_most_so_many_measured_rows_are_drawn(factory: Any, make: Any) -> Non
         "ldc (steps=8)",
     ]
     assert "2 of 3 measured rows" in output.text
-
-
-def test_rows_of_the_protocol_s_shape_come_before_others(
-    factory: Any, registry: Registry, toy_protocol: Protocol
-) -> None:
-    short = factory.spec("ncm", protocol=toy_protocol.override(sessions=1))
-    runs = [factory.write(short, [(40, 0), (40, 10)])]
-    runs.append(factory.write(factory.spec("ldc", params=DEFAULTS | {"steps": 1})))
-
-    drawn = drawn_rows(group_rows(runs, registry), 1, registry)
-
-    assert [row.label for row in drawn] == ["ldc (steps=1)"]
 
 
 @pytest.mark.usefixtures("cifar")

@@ -62,7 +62,8 @@ def without(text: str, run: StoredRun) -> str:
     """Return a text without lines, or parts of them, that name a run's folder."""
     place = re.escape(str(run.folder))
     text = re.sub(rf"(?m)^.*{place}.*\n?", "", text)
-    return text.replace("runs that cannot be read:", "").strip()
+    text = re.sub("(runs that cannot|Cannot) be read:", "", text)
+    return re.sub(r"\n{2,}", "\n\n", text).strip()
 
 
 @pytest.mark.parametrize("name", REPORTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,11 @@ from typer.testing import CliRunner
 
 from fscil_bench.cli.app import app
 from fscil_bench.episodes.store import stored_episodes
-from fscil_bench.errors import UsageError
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
-from fscil_bench.report import Report, ReportInput, ReportOutput
-from fscil_bench.request import Design, RunRequest, Selection, Wanted
-from fscil_bench.running.missing import make_missing, wanted_by
+from fscil_bench.request import Design, RunRequest, Wanted
+from fscil_bench.running.missing import make_missing
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.store.runs import Store, StoredRun
 
@@ -219,29 +216,7 @@ def test_damaged_episodes_are_made_again(bench: Workbench) -> None:
     assert (again.accuracies == accuracies).all()
 
 
-class Asks(Report):
-    """Wants what it is told to."""
-
-    name = "asks"
-    wanted: Sequence[Wanted] = ()
-
-    def requests(self, selection: Selection, registry: Any) -> Sequence[Wanted]:
-        del selection, registry
-        return self.wanted
-
-    def build(self, given: ReportInput) -> ReportOutput:
-        raise NotImplementedError
-
-
-def test_a_report_that_asks_for_nothing_has_nothing_missing() -> None:
-    report = Asks(None)
-    with pytest.raises(UsageError, match="nothing for --run-missing to make"):
-        wanted_by(report, Selection(), load_registry())
-    report.wanted = seeds(NCM, 0)
-    assert wanted_by(report, Selection(), load_registry()) == report.wanted
-
-
-def test_run_missing_of_such_a_report_is_bad_usage(tmp_path: Path) -> None:
+def test_run_missing_of_a_report_that_asks_for_nothing_is_bad_usage(tmp_path: Path) -> None:
     words = ["report", "main-table", "--protocol", "glyphs", "--run-missing"]
     done = CliRunner().invoke(app, [*words, "--results", str(tmp_path)])
     assert done.exit_code == 2

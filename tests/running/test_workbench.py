@@ -64,7 +64,7 @@ def test_what_is_stored_is_readable_with_numpy_and_pandas_alone(folder: Path) ->
     assert correct.mean() == stored.accuracies[-1]
     assert record["spec"]["protocol"]["way"] == 2
     frame = fb.load_runs(folder / "results")
-    assert frame.loc[frame["key"] == stored.key, "last_accuracy"].item() == stored.accuracies[-1]
+    assert frame.loc[frame["key"] == stored.key, "accuracy"].tolist() == stored.accuracies
 
 
 def test_a_finished_run_is_not_run_again(folder: Path) -> None:

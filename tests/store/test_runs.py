@@ -11,7 +11,6 @@ import pytest
 
 import fscil_bench.store.runs
 from fscil_bench.errors import StoreError
-from fscil_bench.protocol import Protocol
 from fscil_bench.spec import digest_of
 from fscil_bench.store.files import replaced_file, replaced_folder, write_text
 from fscil_bench.store.runs import SCHEMA_VERSION, Store, StoredRun, read_run
@@ -64,7 +63,6 @@ def test_artifacts_are_read_back(store: Store, stored: StoredRun) -> None:
 def test_what_was_never_written_is_not_found(factory: Any, store: Store) -> None:
     assert store.find(factory.spec()) is None
     assert store.runs() == ([], [])
-    assert store.frame().empty
 
 
 def test_the_mark_of_a_finished_run_is_written_last(
@@ -329,28 +327,6 @@ def test_whether_arrays_were_stored_is_known_of_a_damaged_run_too(
     assert store.has_artifacts(stored.spec)
 
 
-def test_only_seeds_share_a_row_of_the_frame(
-    factory: Any, store: Store, toy_protocol: Protocol
-) -> None:
-    specs = [
-        factory.spec(),
-        factory.spec(seed=1, representation={"seed": 1}),
-        factory.spec(split="canonical"),
-        factory.spec(representation={"name": "fact"}),
-        factory.spec(representation={"params": {"a": 1}}),
-        factory.spec(representation={"data_fingerprint": "0" * 16}),
-        factory.spec(protocol=toy_protocol.override(train_images=200)),
-    ]
-    for number, spec in enumerate(specs):
-        factory.write(spec, train_images=(200, 200) if number > 4 else (500, 500))
-
-    groups = store.frame().groupby("row")
-
-    assert sorted(groups.size()) == [1, 1, 1, 1, 1, 2]
-    for column in ("split", "representation", "representation_params", "train_images"):
-        assert (groups[column].nunique() == 1).all()
-
-
 def test_truncated_artifacts_are_named_with_a_remedy(store: Store, stored: StoredRun) -> None:
     run = store.write(stored.record, stored.predictions, stored.targets, {"a": np.ones(9)})
     path = run.folder / "artifacts.npz"
@@ -402,24 +378,6 @@ def test_a_folder_without_the_mark_is_no_run(store: Store, stored: StoredRun) ->
     (stored.folder / "run.json").unlink()
 
     assert store.find(stored.spec) is None
-
-
-def test_frame_has_a_row_a_run_and_warns_of_damage(factory: Any, store: Store) -> None:
-    factory.write(factory.spec(seed=1, params={"steps": 3}))
-    truncated = factory.write(factory.spec(seed=2))
-    (truncated.folder / "predictions.npz").write_bytes(b"PK")
-
-    with pytest.warns(UserWarning, match=r"predictions\.npz: damaged"):
-        frame = store.frame()
-
-    assert len(frame) == 1
-    row = frame.iloc[0]
-    assert (row["method"], row["seed"], row["params"]) == ("ncm", 1, '{"steps": 3}')
-    assert row["accuracies"] == pytest.approx([0.9, 0.8, 2 / 3])
-    assert row["average_accuracy"] == pytest.approx((0.9 + 0.8 + 2 / 3) / 3)
-    assert row["performance_drop"] == pytest.approx(0.9 - 2 / 3)
-    assert row["harmonic_mean"] == pytest.approx(0.6)
-    assert row["state_bytes"] == 3 * 2048
 
 
 def test_a_place_that_cannot_be_written_is_named(factory: Any, tmp_path: Path) -> None:

@@ -1,0 +1,322 @@
+"""Which rows of a table are meant: operations on the frame of runs.
+
+What makes a specification the usual one is in `usual`, how rows are named in `labels` and how a
+user names them in `selectors`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pandas as pd
+
+from fscil_bench.defaults import FIRST_METHOD
+from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.reporting.frame import Results, run_frame
+from fscil_bench.reporting.labels import row_labels
+from fscil_bench.reporting.selectors import fitting
+from fscil_bench.reporting.statistics import PAIRING
+from fscil_bench.reporting.usual import (
+    on_own_terms,
+    ruler_variant,
+    same_shape,
+    usual_params,
+    usual_representation,
+    usual_run,
+)
+from fscil_bench.request import Selection
+from fscil_bench.running.commands import protocol_word
+from fscil_bench.running.sessions import SPLITS, outlier_fraction
+from fscil_bench.spec import RunSpec
+from fscil_bench.store.runs import StoredRun
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Table rows: each averages runs that are alike in everything but the axes of chance.
+
+    Attributes:
+        results: where they come from.
+        frame: a row for each run (`run_frame`), indexed by `key`, with the `label` of its table
+            row, unique to that, and how many runs of it were left out, `older` (earlier code made
+            them) and `repeated` (a newer one has the same seeds). Runs of one label stand together
+            by (representation_seed, seed), labels in the order of the table.
+        notes: what was left out, for readers.
+        problems: what cannot be read.
+    """
+
+    results: Results
+    frame: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the rows, in order."""
+        return tuple(self.frame["label"].unique())
+
+    @cached_property
+    def specs(self) -> dict[str, RunSpec]:
+        """The specification of each row's first run; others differ from it in their seeds alone."""
+        firsts = self.frame.drop_duplicates("label")["label"]
+        return {label: self.results.run(str(key)).spec for key, label in firsts.items()}
+
+    def of(self, label: str) -> pd.DataFrame:
+        """Return the runs of a row."""
+        return self._parts[label]
+
+    @cached_property
+    def _parts(self) -> dict[str, pd.DataFrame]:
+        grouped = self.frame.groupby("label", sort=False)
+        return {str(label): part for label, part in grouped}
+
+    def spec(self, label: str) -> RunSpec:
+        """Return the specification of a row's first run."""
+        return self.specs[label]
+
+    def runs(self, label: str) -> list[StoredRun]:
+        """Return the stored runs of a row."""
+        return [self.results.run(str(key)) for key in self.of(label).index]
+
+    def axes(self, label: str) -> set[tuple[int, int]]:
+        """Return the pairs (representation_seed, seed) that a row has."""
+        return set(self.of(label)[list(PAIRING)].itertuples(index=False, name=None))
+
+    @cached_property
+    def sessions(self) -> pd.DataFrame:
+        """The results frame of these runs, with their `label`, in order of labels."""
+        found = self.results.frame.set_index("key").loc[self.frame.index].reset_index()
+        return found.assign(label=found["key"].map(self.frame["label"]))
+
+    def keep(self, labels: Iterable[str]) -> Chosen:
+        """Return some of the rows, in the order given, under the shortest labels that tell these.
+
+        A label can change by that: `row` identifies a row for good.
+        """
+        parts = [self.of(label) for label in labels]
+        frame = pd.concat(parts) if parts else self.frame.iloc[:0]
+        return replace(self, frame=labelled(frame, self.results))
+
+    def where(self, meant: Callable[[RunSpec], bool]) -> Chosen:
+        """Return the rows of which that is true."""
+        return self.keep(label for label in self.labels if meant(self.specs[label]))
+
+
+Choice = Callable[[Chosen], Chosen]
+"""Which of a protocol's rows are meant where none is asked for by its own terms."""
+
+
+def asked_for(spec: RunSpec, selection: Selection) -> bool:
+    """Return whether a selection asks for runs of a specification."""
+    return (
+        selection.protocol in (None, spec.protocol.name)
+        and (not selection.methods or spec.method in selection.methods)
+        and (not selection.representations or spec.representation.name in selection.representations)
+        and (not selection.seeds or spec.seed in selection.seeds)
+        and selection.split in (None, spec.split)
+    )
+
+
+def current(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of a run frame that may be averaged, rows in order of their first run.
+
+    Of several code versions of a row the one with the newest run stays, and of several runs with
+    the same seeds the newest. `older` and `repeated` say how many of its row were left out.
+    """
+    ordered = runs.sort_values("created", kind="stable")
+    newest = ordered.groupby("row", sort=False)["version"].transform("last")
+    valid = ordered[ordered["version"] == newest]
+    kept = valid.drop_duplicates(["row", *PAIRING], keep="last")
+    stored, ours, left = (each["row"].value_counts() for each in (ordered, valid, kept))
+    kept = kept.assign(
+        older=kept["row"].map(stored - ours),
+        repeated=kept["row"].map(ours - left),
+        place=kept["row"].map({row: place for place, row in enumerate(ordered["row"].unique())}),
+    )
+    return kept.sort_values(["place", *PAIRING], kind="stable").drop(columns="place")
+
+
+def labelled(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Return a run frame with the `label` of each run's row."""
+    firsts = runs.drop_duplicates("row")
+    specs = [results.run(str(key)).spec for key in firsts.index]
+    labels = dict(zip(firsts["row"], row_labels(specs, results.registry), strict=True))
+    return runs.assign(label=runs["row"].map(labels).astype(object))
+
+
+def chosen(results: Results) -> Chosen:
+    """Return all rows that the selection asks for, in order of their first run."""
+    keys = [run.key for run in results.runs if asked_for(run.spec, results.selection)]
+    problems = [results.damaged[key] for key in keys if key in results.damaged]
+    frame = results.frame
+    runs = current(run_frame(frame[frame["key"].isin(keys)]))
+    return Chosen(results, labelled(runs, results), (), (*results.unread_runs, *problems))
+
+
+def rows_of_protocol(results: Results, report: str, rows: str = "") -> Chosen:
+    """Return the rows that were asked for, best last session first.
+
+    Args:
+        results: what is stored, and the selection.
+        report: its name, for messages.
+        rows: selectors of rows, with `;` between; empty takes all rows of the selection.
+
+    Raises:
+        UsageError: no protocol was named, or a name or row that is not there.
+        FscilError: nothing stored fits; the message gives a command that would make a run.
+        StoreError: nothing that fits can be read.
+    """
+    _check_asked(results, report)
+    found = chosen(results)
+    if found.frame.empty:
+        raise StoreError("no run can be read; " + "; ".join(found.problems))
+    found = found.keep(fitting(rows, found.specs))
+    last = found.frame.groupby("label", sort=False)["last"].mean()
+    return found.keep(last.sort_values(ascending=False, kind="stable").index)
+
+
+def meant_rows(
+    results: Results, report: str, rows: str, every: bool, choose: Choice | None = None
+) -> Chosen:
+    """Return the rows that are meant, with a note on those left out.
+
+    Where neither `rows` nor a split is asked for, nor `every` row, these are what `choose` takes,
+    by default `usual_rows`: after a few studies a method has dozens of rows, which its name alone
+    does not mean.
+
+    Raises:
+        UsageError: as `rows_of_protocol` does, and the other errors too.
+    """
+    found = rows_of_protocol(results, report, rows)
+    if every or rows.strip() or results.selection.split:
+        return found
+    kept = (choose or usual_rows)(found)
+    count = len(found.labels) - len(kept.labels)
+    note = (
+        f"{count} more {'row is' if count == 1 else 'rows are'} stored, with parameters set by "
+        "hand or on other terms than the protocol's: shots, sessions, class order or recipe "
+        "(--set all=true takes them too, --set rows=... some of them)."
+    )
+    return replace(kept, notes=(*kept.notes, note)) if count else kept
+
+
+def plain_command(
+    method: str,
+    selection: Selection,
+    representation: str | None,
+    seeds: str | int,
+    registry: Registry,
+) -> str:
+    """Return the command for runs of which nothing is stored that it could be copied from."""
+    protocol = protocol_word(selection.protocol or "", registry)
+    words = ["--method", method, "--protocol", protocol]
+    words += ["--representation", representation] if representation else []
+    words += ["--split", selection.split] if selection.split else []
+    return f"fscil-bench run {shlex.join([*words, '--seeds', str(seeds)])}"
+
+
+def own_rows(found: Chosen) -> Chosen:
+    """Return the rows on their protocol's own shots, sessions and recipe; all, if there is none."""
+    registry = found.results.registry
+    own = found.where(lambda spec: on_own_terms(spec, registry))
+    return own if own.labels else found
+
+
+def usual_rows(found: Chosen) -> Chosen:
+    """Return the rows that are meant where only methods are named.
+
+    On their protocol's shots, sessions, class order and recipe; of each method those with nothing
+    set by hand, and of class means the stronger variant too. A method without any such row keeps
+    all its rows.
+    """
+    return _usual_rows(found, any_order=False)
+
+
+def usual_rows_of_all_orders(found: Chosen) -> Chosen:
+    """Return the same, in whatever order the classes come."""
+    return _usual_rows(found, any_order=True)
+
+
+def drawn_rows(found: Chosen, most: int) -> Chosen:
+    """Return at most `most` rows, in their order, for a figure that can tell no more apart.
+
+    Of each method on each representation one comes first, the one with nothing set by hand if
+    there is one; then a second of each, and so on. Rows of another shape than the protocol's come
+    last.
+    """
+    registry, specs = found.results.registry, found.specs
+
+    def rank(label: str) -> tuple[bool, bool]:
+        return not usual_run(specs[label], registry), not usual_params(specs[label], registry)
+
+    counts: Counter[tuple[str, str, str]] = Counter()
+    turns: dict[str, tuple[bool, int]] = {}
+    for label in sorted(specs, key=rank):
+        spec = specs[label]
+        kind = spec.method, spec.representation.name, spec.views
+        turns[label] = not same_shape(spec, registry), counts[kind]
+        counts[kind] += 1
+    kept = set(sorted(specs, key=turns.__getitem__)[:most])
+    return found.keep(label for label in found.labels if label in kept)
+
+
+def _usual_rows(found: Chosen, any_order: bool) -> Chosen:
+    registry = found.results.registry
+
+    def meant(spec: RunSpec) -> bool:
+        plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
+        own = on_own_terms(spec, registry, any_order)
+        return plain and usual_representation(spec, registry) and own
+
+    having = {spec.method for spec in found.specs.values() if meant(spec)}
+    return found.where(lambda spec: spec.method not in having or meant(spec))
+
+
+def _check_asked(results: Results, report: str) -> None:
+    """Refuse a selection that nothing stored fits.
+
+    Raises:
+        UsageError: it names no protocol, or something that is not there.
+        FscilError: its runs could be made, but are not stored.
+    """
+    selection, specs = results.selection, [run.spec for run in results.runs]
+    stored = ", ".join(sorted({spec.protocol.name for spec in specs})) or "none"
+    if selection.protocol is None:
+        raise UsageError(f"{report} shows one protocol: name it with --protocol; stored: {stored}")
+    if any(asked_for(spec, selection) for spec in specs):
+        return
+    _check_names(results, specs)
+    methods = selection.methods or (FIRST_METHOD,)
+    brought = next(iter(selection.representations), None)
+    seed = next(iter(selection.seeds), 0)
+    raise FscilError(
+        f"no stored run fits protocol {selection.protocol!r} and what else was asked for "
+        f"(protocols with runs: {stored}); make one: "
+        f"{plain_command(methods[0], selection, brought, seed, results.registry)}"
+    )
+
+
+def _check_names(results: Results, specs: Sequence[RunSpec]) -> None:
+    """Refuse names that are neither stored nor registered: no command could make their runs."""
+    selection = results.selection
+    named: Mapping[str, tuple[Iterable[str], set[str]]] = {
+        "protocol": ((selection.protocol or "",), {spec.protocol.name for spec in specs}),
+        "method": (selection.methods, {spec.method for spec in specs}),
+        "representation": (
+            selection.representations,
+            {spec.representation.name for spec in specs},
+        ),
+    }
+    split, splits = selection.split, {*SPLITS, *(spec.split for spec in specs)}
+    if split is not None and outlier_fraction(split) is None and split not in splits:
+        raise UsageError(f"unknown split {split!r}; {nearest(split, splits)}")
+    for kind, (names, stored) in named.items():
+        known = stored | set(results.registry.names(kind))
+        for name in names:
+            if name not in known:
+                raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}")

@@ -1,0 +1,219 @@
+"""What a table must say of its rows: on what terms their numbers were reached."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.protocol import Recipe
+from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.labels import changed_params, differing_settings, named_values
+from fscil_bench.spec import RunSpec
+
+
+def note_lines(chosen: Chosen) -> list[str]:
+    """Return the lines under a table of runs, with what was left out of it."""
+    facts = [(label, row_facts(chosen, label)) for label in chosen.labels]
+    return [
+        *fact_lines(facts),
+        *unequal_lines(list(chosen.specs.values())),
+        *left_out_lines(chosen),
+        *chosen.notes,
+    ]
+
+
+def fact_lines(rows: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
+    """Return what all rows share, then what each has of its own; `rows` are labels and facts."""
+    facts = [each for _, each in rows]
+    names = list(dict.fromkeys(name for each in facts for name in each))
+    shared = [name for name in names if len({each.get(name) for each in facts}) == 1]
+    lines = ["All rows: " + _sentence({name: facts[0][name] for name in shared})] if shared else []
+    for label, each in rows:
+        own = {name: text for name, text in each.items() if name not in shared}
+        if own:
+            lines.append(f"{label}: " + _sentence(own))
+    return lines
+
+
+def unequal_lines(specs: Sequence[RunSpec]) -> list[str]:
+    """Say in what rows of these specifications are not on equal terms, if they are not."""
+    unequal = differing_settings(specs)
+    if not unequal:
+        return []
+    listed = "; ".join(f"{name} ({' / '.join(values)})" for name, values in unequal.items())
+    return [f"Not all rows are on equal terms; they differ in {listed}."]
+
+
+def training_facts(spec: RunSpec, registry: Registry) -> dict[str, str]:
+    """Return how a specification's network is trained: phrases by name, in order of showing."""
+    protocol, representation = spec.protocol, spec.representation
+    changed = named_values(
+        changed_params(registry, "representation", representation.name, representation.params)
+    )
+    return {
+        "backbone": f"backbone {representation.backbone}",
+        "pre-training": f"pre-training {representation.pretraining}",
+        "representation": f"representation {', '.join([representation.name, *changed])}",
+        "epochs": f"{protocol.recipe.epochs} epoch{'s' * (protocol.recipe.epochs != 1)}",
+        "checkpoint": f"checkpoint: {checkpoint_rule(protocol.recipe)}",
+        "precision": f"precision {representation.precision}",
+    }
+
+
+def row_facts(chosen: Chosen, label: str) -> dict[str, str]:
+    """Return what a table states of a row: phrases by name, in the order of showing."""
+    spec, registry = chosen.spec(label), chosen.results.registry
+    records = [run.record for run in chosen.runs(label)]
+    facts = {
+        **training_facts(spec, registry),
+        **image_facts(spec, records),
+        "split": f"split {spec.split}",
+        "axes": axes_text(chosen.axes(label), spec.split),
+        "parameters": parameters_text([r.parameters for r in records]) + _values(spec, registry),
+        "stored": f"{bytes_text([r.sessions[-1].state_bytes for r in records])} stored",
+        "engine": f"engine {spec.engine}",
+        "flags": flags_text(records),
+        "notes": notes_text(records),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def axes_text(axes: Collection[tuple[int, int]], split: str) -> str:
+    """Say which axes of chance runs vary, and how often.
+
+    Args:
+        axes: the pairs (representation_seed, seed) of the runs, each once.
+        split: of their shots.
+    """
+    count = len(axes)
+    representation_seeds, seeds = (sorted({pair[axis] for pair in axes}) for axis in (0, 1))
+    if count == 1:
+        return f"n = 1 (seed {seeds[0]}, representation_seed {representation_seeds[0]})"
+    fixed = split == "canonical"
+    noise = "method noise; the shots are fixed" if fixed else "shots and method noise"
+    if len(representation_seeds) == 1:
+        return f"n = {count} over seed ({noise}), representation_seed {representation_seeds[0]}"
+    if len(seeds) == 1:
+        return f"n = {count} over representation_seed, seed {seeds[0]}"
+    text = (
+        f"n = {count} over seed ({len(seeds)} values; {noise}) "
+        f"and representation_seed ({len(representation_seeds)} values)"
+    )
+    if min(len(seeds), len(representation_seeds)) < count:
+        text += ", taken as independent although some runs share one, so that ± may be too narrow"
+    return text
+
+
+class Described(Protocol):
+    """What a record of runs and one of episodes both say of their data and method."""
+
+    @property
+    def train_images(self) -> tuple[int, int]:
+        """Fewest and most training images of a class."""
+
+    @property
+    def test_images(self) -> tuple[int, int]:
+        """Fewest and most test images of a class."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Words that a table must show."""
+
+    @property
+    def notes(self) -> Mapping[str, int | float | str]:
+        """What the method has to say of itself."""
+
+
+def image_facts(spec: RunSpec, records: Sequence[Described]) -> dict[str, str]:
+    """Return how many images a class the records' data have."""
+    counts, full = _range([r.train_images for r in records]), spec.protocol.train_images
+    train = counts if full is None else f"{counts} of {full} in the full data set"
+    return {
+        "train_images": f"training images a class: {train}",
+        "test_images": f"test images a class: {_range([r.test_images for r in records])}",
+    }
+
+
+def flags_text(records: Sequence[Described]) -> str:
+    """Return the flags of all records, each once."""
+    flags = sorted({flag for record in records for flag in record.flags})
+    return f"flags: {', '.join(flags)}" if flags else ""
+
+
+def left_out_lines(chosen: Chosen) -> list[str]:
+    """Say which stored runs of the shown rows are not in the table, and why."""
+    reasons = {
+        "older": "made with an earlier version of the code",
+        "repeated": "a newer one has the same seeds",
+    }
+    counts = chosen.frame.drop_duplicates("label").set_index("label")[list(reasons)]
+    return [
+        f"{label}: {_runs(int(count))} left out, {reasons[str(kind)]}."
+        for label, row in counts.iterrows()
+        for kind, count in row.items()
+        if count
+    ]
+
+
+def checkpoint_rule(recipe: Recipe) -> str:
+    """Say how the epoch was chosen."""
+    if recipe.checkpoint == "best":
+        return f"best epoch on {recipe.holdout:.0%} of base training images, held out"
+    return "last epoch"
+
+
+def human_bytes(count: int) -> str:
+    """Return bytes in a unit that suits them, with the exact number beside it."""
+    if count < 1024:
+        return f"{count} bytes"
+    size, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.2f} {unit} ({count:,} bytes)"
+
+
+def _range(pairs: Sequence[tuple[int, int]]) -> str:
+    low, high = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def parameters_text(phrases: Sequence[str]) -> str:
+    """Say how parameters came about."""
+    known = sorted({phrase for phrase in phrases if phrase})
+    return f"parameters: {' / '.join(known)}" if known else ""
+
+
+def _values(spec: RunSpec, registry: Registry) -> str:
+    """Return the parameters of a method that is not registered, whose defaults are not known."""
+    known = spec.method in registry.names("method")
+    return "" if known or not spec.params else f" ({', '.join(named_values(spec.params))})"
+
+
+def bytes_text(counts: Sequence[int]) -> str:
+    """Return numbers of bytes as one phrase."""
+    low, high = min(counts), max(counts)
+    return human_bytes(low) if low == high else f"{human_bytes(low)} to {human_bytes(high)}"
+
+
+def notes_text(records: Sequence[Described]) -> str:
+    """Return the methods' remarks on their runs, each with all its values over the records."""
+    values: dict[str, list[str]] = {}
+    for record in records:
+        for name, value in record.notes.items():
+            values.setdefault(name, []).append(str(value))
+    texts = [
+        f"{name} = {' / '.join(dict.fromkeys(each))} ({len(each)} of {_runs(len(records))})"
+        for name, each in values.items()
+    ]
+    return f"the method notes {', '.join(texts)}" if texts else ""
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" if count == 1 else f"{count} runs"
+
+
+def _sentence(facts: Mapping[str, str]) -> str:
+    return "; ".join(facts.values()) + "."

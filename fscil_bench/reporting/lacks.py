@@ -1,0 +1,69 @@
+"""Which runs a table lacks, with the commands that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.report import Lack
+from fscil_bench.reporting.choice import Chosen, plain_command
+from fscil_bench.reporting.statistics import PAIRING
+from fscil_bench.request import seeds_text
+from fscil_bench.running.commands import command_for
+from fscil_bench.spec import RunSpec
+
+
+def lacking_runs(chosen: Chosen) -> list[Lack]:
+    """Return the runs that a complete table would have and the store has not.
+
+    Asked for by name: every method, representation and seed of the selection. Otherwise: the
+    seeds that some row has and another lacks.
+    """
+    every = set(chosen.frame[list(PAIRING)].itertuples(index=False, name=None))
+    lacks = [lack for label in chosen.labels for lack in _of_row(label, chosen, every)]
+    return lacks + list(_without_row(chosen))
+
+
+def _of_row(label: str, chosen: Chosen, every: set[tuple[int, int]]) -> Iterator[Lack]:
+    axes, wanted = chosen.axes(label), every
+    if chosen.results.selection.seeds:
+        own = {representation_seed for representation_seed, _ in axes}
+        wanted = {(first, seed) for first in own for seed in chosen.results.selection.seeds}
+    seeds: dict[int, list[int]] = {}
+    for representation_seed, seed in sorted(wanted - axes):
+        seeds.setdefault(representation_seed, []).append(seed)
+    spec, registry = chosen.spec(label), chosen.results.registry
+    for representation_seed, own_seeds in seeds.items():
+        what = f"{label}, {_seeds_in_words(own_seeds)}"
+        if representation_seed:
+            what += f", representation_seed {representation_seed}"
+        yield Lack(what, _command_like(spec, representation_seed, own_seeds, registry))
+
+
+def _seeds_in_words(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {seeds_text(seeds)}"
+
+
+def _command_like(
+    spec: RunSpec, representation_seed: int, seeds: Sequence[int], registry: Registry
+) -> str:
+    representation = spec.representation.model_copy(update={"seed": representation_seed})
+    wanted = spec.model_copy(update={"representation": representation, "seed": seeds[0]})
+    return command_for(wanted, registry, seeds)
+
+
+def _without_row(chosen: Chosen) -> Iterator[Lack]:
+    """Yield the runs of what was asked for by name and has no row at all."""
+    selection, frame = chosen.results.selection, chosen.frame
+    stored = set(zip(frame["method"], frame["representation"], strict=True))
+    methods = selection.methods or sorted({method for method, _ in stored})
+    seeds = selection.seeds or sorted(set(frame["seed"])) or (0,)
+    for method in methods:
+        for representation in selection.representations or (None,):
+            if any(m == method and representation in (None, r) for m, r in stored):
+                continue
+            name = f"{method} [{representation}]" if representation else method
+            command = plain_command(
+                method, selection, representation, seeds_text(seeds), chosen.results.registry
+            )
+            yield Lack(f"{name}, {_seeds_in_words(seeds)}", command)

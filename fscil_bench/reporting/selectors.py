@@ -1,0 +1,134 @@
+"""Table rows named by what tells them apart, written as their labels are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fscil_bench.errors import UsageError, nearest
+from fscil_bench.spec import RunSpec
+
+HOW = (
+    "write METHOD [REPRESENTATION] (name=value, name=value), several with ; between; "
+    "brackets may be left away"
+)
+_FORM = re.compile(r"([^\s\[(]+)\s*(?:\[([^\]]*)\])?\s*(?:\((.*)\))?")
+# Labels write lists as [64,32]: a comma inside brackets ends no entry.
+_COMMA = re.compile(r",(?![^\[]*\])")
+
+
+@dataclass(frozen=True)
+class Selector:
+    """What a row must have: a method, perhaps a representation, and values as labels write them."""
+
+    text: str
+    method: str
+    representation: str | None
+    values: Mapping[str, str]
+    representation_values: Mapping[str, str]
+
+    def fits(self, spec: RunSpec) -> bool:
+        """Whether a row of this specification is meant."""
+        brought = spec.representation
+        return (
+            spec.method == self.method
+            and self.representation in (None, brought.name)
+            and _agree(self.values, _row_values(spec))
+            and _agree(self.representation_values, brought.params)
+        )
+
+
+def fitting(text: str, rows: Mapping[str, RunSpec]) -> list[str]:
+    """Return the labels of the rows that `text` names; empty text names all.
+
+    Args:
+        text: selectors or labels with `;` between.
+        rows: the specification of each row by label.
+
+    Raises:
+        UsageError: a selector cannot be read, or fits no row; the rows are named.
+    """
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    named = {label for part in parts for label in _fitting(part, rows)}
+    return [label for label in rows if label in named or not parts]
+
+
+def parse_selector(text: str) -> Selector:
+    """Return the selector of `METHOD [REPRESENTATION, name=value] (name=value, ...)`.
+
+    Raises:
+        UsageError: it is not written so.
+    """
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"cannot read {text!r} as a table row: {HOW}")
+    method, brought, settings = found.groups()
+    name, _, inner = (brought or "").partition(",")
+    representation = name.strip() or None
+    return Selector(text, method, representation, _values(settings or ""), _values(inner))
+
+
+def _fitting(text: str, rows: Mapping[str, RunSpec]) -> list[str]:
+    """Return the rows that a selector means: those it fits, or the one whose label it is."""
+    if text in rows:
+        return [text]
+    selector = parse_selector(text)
+    own = {label: spec for label, spec in rows.items() if spec.method == selector.method}
+    if not own:
+        hint = nearest(selector.method, {spec.method for spec in rows.values()})
+        raise UsageError(f"no stored row is of method {selector.method!r}; {hint}")
+    _check(selector, list(own.values()))
+    found = [label for label, spec in own.items() if selector.fits(spec)]
+    if not found:
+        listed = "\n  ".join(own)
+        raise UsageError(f"no stored row fits {text!r}; the rows of its method are\n  {listed}")
+    return found
+
+
+def _check(selector: Selector, own: Sequence[RunSpec]) -> None:
+    """Refuse names of values that no row of the method has.
+
+    Raises:
+        UsageError: there is one; the nearest known are named.
+    """
+    outer = {each for spec in own for each in _row_values(spec)}
+    inner = {each for spec in own for each in spec.representation.params}
+    for names, known in ((selector.values, outer), (selector.representation_values, inner)):
+        for name in names:
+            if name not in known:
+                hint = nearest(name, known)
+                raise UsageError(f"{selector.text!r}: no row has a value {name!r}; {hint}")
+
+
+def _values(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in _COMMA.split(text))):
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if not equals:
+            raise UsageError(f"{entry!r} in {text!r}: {HOW}")
+        found[name] = value
+    return found
+
+
+def _row_values(spec: RunSpec) -> dict[str, Any]:
+    """Return a row's settings and parameters by the names that labels give them."""
+    data = spec.model_dump(mode="json")
+    protocol = data.pop("protocol")
+    recipe = protocol.pop("recipe")
+    whole = {**recipe, **protocol, **data, "precision": spec.representation.precision}
+    return {name: v for name, v in whole.items() if not isinstance(v, dict)} | spec.params
+
+
+def _agree(wanted: Mapping[str, str], values: Mapping[str, Any]) -> bool:
+    return all(text in _written(values, name) for name, text in wanted.items())
+
+
+def _written(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return how a value may be written: as labels do, or as on the command line."""
+    if name not in values:
+        return ("unset",)
+    value = values[name]
+    return str(value), json.dumps(value), json.dumps(value, separators=(",", ":"))

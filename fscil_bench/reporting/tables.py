@@ -1,0 +1,264 @@
+"""Tables as Markdown, LaTeX and CSV, and the text of their cells."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from fscil_bench.report import Column, Table
+from fscil_bench.reporting.measures import MEASURES
+
+ROW_COLUMNS = (
+    Column("label", "Method", kind="text"),
+    Column("runs", "n", kind="number", decimals=0),
+)
+"""What a table of rows begins with: their names, and how many runs each averages."""
+NOTHING = "–"
+"""Stands in a cell without a value."""
+
+_CHARACTERS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\texttt{\char34}",
+    "`": r"\textasciigrave{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "−": r"$-$",
+    "–": "--",
+    "…": r"\dots{}",
+    "√": r"$\surd$",
+    "‖": r"$\Vert$",
+    "ß": r"\ss{}",
+    "ø": r"\o{}",
+    "æ": r"\ae{}",
+    "ł": r"\l{}",
+}
+_ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"rvc", strict=True))
+"""Combining marks and the letters of LaTeX's accent commands."""
+
+
+def measure_columns(*keys: str) -> list[Column]:
+    """Return the columns of measures (`MEASURES`): means with intervals, the best in bold."""
+    found = [MEASURES[key] for key in keys]
+    return [Column(m.key, m.heading, m.group, best=m.better) for m in found]
+
+
+def printed_columns(table: Table) -> Sequence[Column]:
+    """Return a table's columns; where it names none, every column of its frame as it is."""
+    if table.columns:
+        return table.columns
+    frame = flat(table.frame)
+    numbers = set(frame.select_dtypes("number"))
+    return [
+        Column(str(name), str(name), kind="number" if name in numbers else "text") for name in frame
+    ]
+
+
+def flat(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame whose index, if it has a name, is a column."""
+    return frame if frame.index.name is None else frame.reset_index()
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Return a frame as CSV: numbers at full precision, what is not there left empty."""
+    text: str = flat(frame).to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def markdown_table(table: Table) -> str:
+    """Return a pipe table, the best mean of each column in bold.
+
+    A pipe table has one line of headings: those that several groups have name their group.
+    """
+    columns, lines = printed_columns(table), flat(table.frame).to_dict("records")
+    count = Counter(column.heading for column in columns)
+    headings = [
+        f"{c.group}: {c.heading}" if count[c.heading] > 1 and c.group else c.heading
+        for c in columns
+    ]
+    rules = ["---" if column.kind == "text" else "---:" for column in columns]
+    rows = [_pipes(map(escape_markdown, headings)), _pipes(rules)]
+    best = best_cells(columns, lines)
+    for index, line in enumerate(lines):
+        cells = []
+        for column in columns:
+            text = escape_markdown(cell_text(line, column))
+            strong = column.bold or (index, column.key) in best
+            cells.append(f"**{text}**" if strong and text else text)
+        rows.append(_pipes(cells))
+    return "\n".join(rows)
+
+
+def latex_table(table: Table) -> str:
+    r"""Return a booktabs tabular with its formulas and notes set below it.
+
+    Plain ASCII that pdflatex sets with no package but booktabs. The outer tabular is one box, so
+    that it stands in a table environment, a \resizebox or a standalone document alike.
+    """
+    columns = printed_columns(table)
+    lines = [
+        r"% Needs \usepackage{booktabs}.",
+        r"% Wider than the page? \resizebox{\linewidth}{!}{\input{...}}, of package graphicx.",
+        r"\begin{tabular}{@{}l@{}}",
+        rf"\begin{{tabular}}{{@{{}}{''.join(map(_alignment, columns))}@{{}}}}",
+        r"\toprule",
+        *_group_lines(columns),
+        " & ".join(_heading(column) for column in columns) + r" \\",
+        r"\midrule",
+        *_row_lines(columns, flat(table.frame).to_dict("records")),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    formulas = " ".join(map(latex_formula, table.formulas))
+    notes = [*filter(None, [formulas]), *map(escape_latex, table.notes)]
+    if notes:
+        lines[-1] += r" \\"
+        lines += [r"\parbox{\linewidth}{\footnotesize\raggedright", " \\par\n".join(notes) + "}"]
+    return "\n".join([*lines, r"\end{tabular}"]) + "\n"
+
+
+def best_cells(columns: Sequence[Column], lines: Sequence[dict[Any, Any]]) -> set[tuple[int, str]]:
+    """Return (row index, column key) of each column's best values.
+
+    Values that print alike are equally good, and where all are alike none is the best.
+    """
+    best: set[tuple[int, str]] = set()
+    for column in columns if len(lines) > 1 else ():
+        if column.best == "none":
+            continue
+        sign = 1 if column.best == "highest" else -1
+        key = f"{column.key}_mean" if column.kind == "interval" else column.key
+        means = {
+            i: sign * round(_number(line.get(key)), column.decimals) for i, line in enumerate(lines)
+        }
+        finite = [mean for mean in means.values() if not math.isnan(mean)]
+        if len(set(finite)) > 1 or len(finite) == 1:
+            best |= {(i, column.key) for i, mean in means.items() if mean == max(finite)}
+    return best
+
+
+def cell_text(line: dict[Any, Any], column: Column) -> str:
+    """Return what stands in a cell; of an interval the mean and, if it has one, its half-width."""
+    if column.kind == "text":
+        value = line.get(column.key)
+        return NOTHING if value is None or value is pd.NA or value != value else str(value)
+    if column.kind == "number":
+        return _decimals(_number(line.get(column.key)), column.decimals)
+    mean, half = (_number(line.get(f"{column.key}_{part}")) for part in ("mean", "half_width"))
+    text = _decimals(mean, column.decimals)
+    missing = math.isnan(mean) or math.isnan(half)
+    return text if missing else f"{text} ± {_decimals(half, column.decimals)}"
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, also in a table's cell."""
+    text = re.sub(r"[\\|*`<]", r"\\\g<0>", " ".join(text.split()))
+    text = text.replace("](", r"]\(")
+    text = re.sub(r"&(?=#?\w+;)", r"\&", text)
+    # An underscore inside a word is no emphasis, and names in terminals stay readable without \.
+    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
+
+
+def escape_latex(text: str) -> str:
+    """Return text that LaTeX sets as it is; a letter it has no ASCII form for becomes U+XXXX."""
+    # TeX would draw neighbouring hyphens together, as a dash.
+    parts = re.split(r"(?<=-)(?=-)", " ".join(text.split()))
+    return "{}".join("".join(map(_character, part)) for part in parts)
+
+
+def latex_formula(latex: str) -> str:
+    """Return a measure's formula with the letters outside its mathematics in ASCII."""
+    return "".join(c if c.isascii() else _character(c) for c in latex)
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None or value is pd.NA or value == "" else float(value)
+
+
+def _decimals(value: float, decimals: int) -> str:
+    # The z keeps a rounded zero from being printed as -0.00.
+    return NOTHING if math.isnan(value) else f"{value:z.{decimals}f}"
+
+
+def _pipes(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _alignment(column: Column) -> str:
+    if column.width:
+        return rf"p{{{column.width:g}\linewidth}}"
+    return "l" if column.kind == "text" else "r"
+
+
+def _heading(column: Column) -> str:
+    return "$n$" if column.heading == "n" else escape_latex(column.heading)
+
+
+def _group_lines(columns: Sequence[Column]) -> list[str]:
+    """Return the line of headings that span several columns, and the rules under these."""
+    cells: list[str] = []
+    rules: list[str] = []
+    last = 0
+    for heading, members in groupby(columns, key=lambda column: column.group):
+        width = len(list(members))
+        first, last = last + 1, last + width
+        if heading:
+            cells.append(rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(heading)}}}")
+            rules.append(rf"\cmidrule(lr){{{first}-{last}}}")
+        else:
+            cells += [""] * width
+    return [" & ".join(cells).strip() + r" \\", " ".join(rules)] if rules else []
+
+
+def _row_lines(columns: Sequence[Column], lines: Sequence[dict[Any, Any]]) -> list[str]:
+    best = best_cells(columns, lines)
+    rows = []
+    for index, line in enumerate(lines):
+        cells = []
+        for column in columns:
+            text = _latex_cell(cell_text(line, column), column)
+            strong = column.bold or (index, column.key) in best
+            cells.append(rf"\textbf{{{text}}}" if strong else text)
+        # At the start of a line, [ and * would be taken for arguments of the \\ before it.
+        guard = "{}" * cells[0].startswith(("[", "*"))
+        rows.append(guard + " & ".join(cells) + r" \\")
+    return rows
+
+
+def _latex_cell(text: str, column: Column) -> str:
+    if column.width:
+        # In braces \raggedright leaves the \\ that ends the row alone, which else takes array.
+        return rf"{{\raggedright {escape_latex(text)}\par}}"
+    if column.kind == "text":
+        return escape_latex(text)
+    return text.replace("-", "$-$").replace(NOTHING, "--").replace(" ± ", r"\,$\pm$\,")
+
+
+def _character(character: str) -> str:
+    if character in _CHARACTERS:
+        return _CHARACTERS[character]
+    if character.isascii():
+        return character
+    parts = unicodedata.normalize("NFD", character)
+    if len(parts) == 2 and parts[0].isascii() and parts[1] in _ACCENTS:
+        return rf"\{_ACCENTS[parts[1]]}{{{parts[0]}}}"
+    return f"U+{ord(character):04X}"

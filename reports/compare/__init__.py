@@ -1,0 +1,1 @@
+"""Methods compared pair by pair, and their order across class orders."""

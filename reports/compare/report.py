@@ -1,0 +1,192 @@
+"""Methods compared pair by pair: paired differences, tests, and a plain sentence each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from fscil_bench.errors import FscilError
+from fscil_bench.report import Column, Document, Figure, Notes, Report, Section, Table
+from fscil_bench.reporting.choice import Chosen, meant_rows, usual_rows_of_all_orders
+from fscil_bench.reporting.facts import note_lines
+from fscil_bench.reporting.lacks import lacking_runs
+from fscil_bench.reporting.measures import formulas
+from fscil_bench.reporting.statistics import FEWEST_PAIRS, LEVEL, RESAMPLES, aggregate
+from fscil_bench.reporting.tables import ROW_COLUMNS
+
+from .figure import difference_figure, drawn_pairs
+from .orders import Ranked, agreement_lines, order_frame, order_lacks, orders_of, rankings
+from .pairs import FIGURES, compared_pairs, sentences
+
+LONG = 52
+"""Characters from which on a row's label is too long to stand in sentences."""
+PAIR_COLUMNS = [
+    Column("first", "First", kind="text", width=0.2),
+    Column("second", "Second", kind="text", width=0.2),
+    Column("n", "n", kind="number", decimals=0),
+    Column("mean", "Difference", kind="number"),
+    Column("low", "from", "95 % interval", "number"),
+    Column("high", "to", "95 % interval", "number"),
+    Column("bootstrap_low", "from", "Bootstrap", "number"),
+    Column("bootstrap_high", "to", "Bootstrap", "number"),
+    Column("p", "p", kind="number", decimals=4),
+    Column("p_holm", "p, Holm", kind="number", decimals=4),
+    Column("outcome", "Outcome", kind="text", width=0.15, bold=True),
+]
+RULE = (
+    "Rule, fixed in code. Two rows are paired by seed and representation_seed, and only if they "
+    "share split, classes, shots, test images and engine. Difference: the mean over pairs of first "
+    "minus second in percentage points, with its Student-t interval. Bootstrap: BCa interval of "
+    f"the same mean, {RESAMPLES} resamples of the pairs. p: Wilcoxon's signed-rank test, "
+    "two-sided, pairs without difference dropped. Holm: corrected over all lines of a table that "
+    f"can be tested. A difference holds if Holm's p is below {LEVEL:g}; fewer than {FEWEST_PAIRS} "
+    "pairs can never reach that, and are not tested. "
+    "What seeds vary is chance in shots and method noise; other classes, networks or data are no "
+    "part of these intervals unless the runs vary them."
+)
+ONE_ORDER = (
+    "Runs of one class order alone are stored for these rows, so that nothing can be said of "
+    "another; what makes more is named at the end."
+)
+
+
+class Compare(Report):
+    """Every two rows of the chosen methods, paired by seed, tested and corrected.
+
+    `fscil-bench report compare --protocol P --method A,B`; rows are told apart as in main-table,
+    and `--set "rows=A (x=1); B"` chooses among them.
+    """
+
+    name = "compare"
+    title = "Paired differences between methods, with tests; their order across class orders"
+
+    @dataclass(frozen=True)
+    class Params:
+        """`rows`: which rows to compare, as their labels in main-table are written.
+
+        Without them, each method's rows with nothing set by hand and class means in Tukey space
+        (all rows of a method that has none such); with `all` every row. More pairs ask for larger
+        differences, as tests are corrected over all of them.
+        """
+
+        rows: str = ""
+        all: bool = False
+
+    def build(self, frame: pd.DataFrame, params: Any) -> Document:
+        """Return sentences, a table of pairs for each figure, their drawing, and class orders.
+
+        Raises:
+            FscilError: nothing stored fits, or there are not two rows to compare.
+        """
+        del frame
+        full = meant_rows(
+            self.results, self.name, params.rows, params.all, usual_rows_of_all_orders
+        )
+        names = _short_names(full)
+        chosen = replace(full, frame=full.frame.assign(label=full.frame["label"].map(names)))
+        pairs, orders = compared_pairs(chosen), rankings(chosen)
+        if pairs.empty:
+            raise FscilError(_nothing_to_compare(full))
+        protocol = chosen.spec(chosen.labels[0]).protocol
+        drawn = drawn_pairs(pairs)
+        full_names = {short: label for label, short in names.items()}
+        return Document(
+            title=f"Compared on {protocol.title} ({protocol.name})",
+            parts=[
+                Notes(sentences(pairs[pairs["figure"] == "last session"])),
+                _row_table(chosen, full_names),
+                *_pair_sections(pairs),
+                Table("compare", _in_full(pairs, full_names), printed=False),
+                RULE,
+                Figure(
+                    "differences",
+                    lambda: difference_figure(drawn),
+                    drawn,
+                    _drawn_line(drawn, pairs),
+                ),
+                Section("Across class orders", [*_order_parts(orders)] or [ONE_ORDER]),
+                Notes([*_alone(chosen, pairs), *note_lines(full)], "Terms"),
+            ],
+            lacks=[*lacking_runs(full), *([] if orders else order_lacks(full))],
+            warnings=full.problems,
+        )
+
+
+def _short_names(chosen: Chosen) -> dict[str, str]:
+    """Return for each label a name that a sentence can carry: itself, unless one is too long."""
+    if all(len(label) <= LONG for label in chosen.labels):
+        return {label: label for label in chosen.labels}
+    counts: Counter[str] = Counter()
+    names = {}
+    for label in chosen.labels:
+        method = chosen.spec(label).method
+        counts[method] += 1
+        names[label] = f"{method} #{counts[method]}"
+    return names
+
+
+def _nothing_to_compare(chosen: Chosen) -> str:
+    listed = "\n  ".join(chosen.labels)
+    return (
+        "no two of the chosen rows share a seed on equal terms (classes, shots, test images, "
+        f"engine), so that nothing can be paired; the rows are\n  {listed}"
+    )
+
+
+def _row_table(chosen: Chosen, full: Mapping[str, str]) -> Table:
+    found = aggregate(chosen.frame, "label", FIGURES.values()).reset_index()
+    found["label"] = [
+        name if name == full[name] else f"{name}: {full[name]}" for name in found["label"]
+    ]
+    columns = [
+        Column(measure, figure.capitalize(), best="highest") for figure, measure in FIGURES.items()
+    ]
+    formulae = formulas(*FIGURES.values())
+    return Table("rows", found, [*ROW_COLUMNS, *columns], formulas=formulae)
+
+
+def _pair_sections(pairs: pd.DataFrame) -> Iterator[Section]:
+    for figure, own in pairs.groupby("figure", sort=False):
+        title = str(figure)
+        table = Table(title.replace(" ", "-"), own, PAIR_COLUMNS)
+        yield Section(title.capitalize(), [table])
+
+
+def _in_full(pairs: pd.DataFrame, full: Mapping[str, str]) -> pd.DataFrame:
+    """Return the pairs with rows under their full labels."""
+    return pairs.assign(**{side: pairs[side].map(full) for side in ("first", "second")})
+
+
+def _order_parts(orders: list[Ranked]) -> Iterator[Table | Notes | str]:
+    for number, each in enumerate(orders, start=1):
+        columns = [Column(order, order, "Class order", best="highest") for order in orders_of(each)]
+        name = "class-orders" if len(orders) == 1 else f"class-orders-{number}"
+        yield Table(name, order_frame(each), [*ROW_COLUMNS, *columns])
+        yield Notes(agreement_lines(each))
+    if orders:
+        yield "Last-session accuracy in %, ± the half-width of the 95 % interval over seeds."
+
+
+def _drawn_line(drawn: pd.DataFrame, pairs: pd.DataFrame) -> str:
+    shown, stored = (each["figure"].eq("last session").sum() for each in (drawn, pairs))
+    which = "all pairs"
+    if shown < stored:
+        best = drawn["first"].iloc[0]
+        which = f"{shown} of {stored} pairs, those of {best} with rows below"
+    return (
+        f"{which}, with Student-t intervals; a filled circle is a "
+        "difference that holds after correction, an open diamond one that does not."
+    )
+
+
+def _alone(chosen: Chosen, pairs: pd.DataFrame) -> list[str]:
+    """Name the rows that nothing could be compared with."""
+    used = {*pairs["first"], *pairs["second"]}
+    alone = [label for label in chosen.labels if label not in used]
+    if not alone:
+        return []
+    return [f"Compared with nothing, as no other row has their terms or seeds: {', '.join(alone)}."]

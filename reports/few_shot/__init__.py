@@ -1,0 +1,1 @@
+"""Ordinary few-shot classification."""

@@ -1,0 +1,268 @@
+"""The field's table of ordinary few-shot classification: accuracy over episodes of new classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import BeforeValidator, Field
+
+from fscil_bench.defaults import FIRST_METHOD, REPRESENTATION
+from fscil_bench.episodes.store import StoredEpisodes
+from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.metrics import mean_interval
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.report import Column, Document, Lack, Notes, Report, Table
+from fscil_bench.reporting.choice import asked_for
+from fscil_bench.reporting.facts import (
+    bytes_text,
+    fact_lines,
+    flags_text,
+    image_facts,
+    notes_text,
+    parameters_text,
+    training_facts,
+    unequal_lines,
+)
+from fscil_bench.reporting.tables import ROW_COLUMNS
+from fscil_bench.request import Design, RunRequest, Wanted, seeds_text
+from fscil_bench.running.commands import protocol_word, wanted_commands
+
+from .episodes import EpisodeRow, episode_rows, reference_row
+
+MEANING = (
+    r"$N$-way $K$-shot: an episode has $N$ of the protocol's new classes, $K$ labelled images of "
+    r"each from the training half of the data, and queries of each from the test half, to be told "
+    r"apart from one another alone. The accuracy of an episode is correct / total, in \%; $n$ "
+    r"counts episodes, and $\pm$ is the half-width of the 95\,\% Student-t interval of their "
+    r"mean, $t \cdot s / \sqrt{n}$ with $s$ the sample standard deviation. All methods get the "
+    r"same episodes."
+)
+"""What the numbers are (LaTeX)."""
+DIFFERENCE = (
+    "Columns with − show the mean difference to {name} over the episodes that both have, in "
+    "percentage points, with the interval of the paired differences."
+)
+
+
+def _numbers(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+Shots = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), BeforeValidator(_numbers)
+]
+"""One or several numbers; on a command line `1,5`."""
+
+
+class FewShot(Report):
+    """One row a method: accuracy of ordinary few-shot classification, and paired differences.
+
+    Shows whatever episodes are stored for a protocol. The parameters say which it should have, and
+    which `--run-missing` makes: of the methods named, or of all that learn episodes from frozen
+    features. Those that learn from images take hours of training, and are made if named.
+    """
+
+    name = "few-shot"
+    title = "Ordinary few-shot classification, N-way K-shot, with intervals over episodes"
+    whole = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """What should be stored, and the method (or row) `against` which others are compared."""
+
+        way: Annotated[int, Field(ge=2)] = 5
+        shots: Shots = (1, 5)
+        queries: Annotated[int, Field(ge=1)] = 15
+        episodes: Annotated[int, Field(ge=1)] = 600
+        against: str = ""
+
+    def requests(self, params: Any) -> Sequence[Wanted]:
+        """Return the episodes of the methods named, or of all that learn them without images."""
+        selection = self.results.selection
+        named = selection.methods or _learning_from_features(self.results.registry)
+        return [
+            Wanted(
+                RunRequest(method, self._protocol, representation, seed=seed),
+                episodes=Design(params.way, shot, params.queries, params.episodes),
+            )
+            for method in named
+            for representation in selection.representations or (REPRESENTATION,)
+            for shot in params.shots
+            for seed in selection.seeds or (0,)
+        ]
+
+    def build(self, frame: pd.DataFrame, params: Any) -> Document:
+        """Return the table, with paired differences if they are asked for.
+
+        Raises:
+            UsageError: no protocol is named, or nothing is known of it; `against` is no row.
+            FscilError: nothing stored fits; the message gives a command that makes some.
+        """
+        del frame
+        registry = self.results.registry
+        asked = [e for e in self.results.episodes if asked_for(e.spec.run, self.results.selection)]
+        stored = [each for each in asked if each.readable]
+        problems = [f"left out: {each.damage}" for each in asked if not each.readable]
+        damaged = [*self.results.unread_episodes, *problems]
+        missing = self._missing(params, stored)
+        if not stored:
+            raise FscilError(self._nothing(missing) + "".join(f"\n{each}" for each in damaged))
+        rows = episode_rows(stored, registry)
+        # The best row of the last setting ends the table.
+        rows.sort(key=lambda row: row.interval(max(row.accuracies)).mean)
+        protocol = rows[0].spec.protocol
+        compared = DIFFERENCE.format(name=params.against)
+        return Document(
+            title=f"{protocol.title} ({protocol.name}): few-shot classification",
+            parts=[
+                episode_table(rows, params.against),
+                *([compared] if params.against else []),
+                Notes(episode_notes(rows, registry)),
+            ],
+            lacks=[Lack("", command) for command in missing],
+            warnings=damaged,
+        )
+
+    @property
+    def _protocol(self) -> str:
+        if self.results.selection.protocol is None:
+            raise UsageError(f"{self.name} shows one protocol: name it with --protocol")
+        return self.results.selection.protocol
+
+    def _missing(self, params: Any, stored: Sequence[StoredEpisodes]) -> list[str]:
+        """Return the commands for what should be stored and is not."""
+        registry = self.results.registry
+        known = {each.spec.run.protocol.name for each in self.results.episodes}
+        if self._protocol in known and self._protocol not in registry.names("protocol"):
+            return []  # of a file that is not given, no command can be written
+        registry.get("protocol", self._protocol)
+        wanted = self.requests(params)
+        return wanted_commands([w for w in wanted if not _is_stored(w, stored)], registry)
+
+    def _nothing(self, missing: Sequence[str]) -> str:
+        """Say that nothing is stored, with the cheapest command that makes some."""
+        selection = self.results.selection
+        words = ["fscil-bench episodes --method", ",".join(selection.methods) or FIRST_METHOD]
+        words += ["--protocol", protocol_word(self._protocol, self.results.registry)]
+        plain = " ".join([*words, "--seeds", seeds_text(selection.seeds or (0,))])
+        cheap = (each for each in missing if f"--method {FIRST_METHOD} " in each)
+        return (
+            f"no stored episodes fit protocol {self._protocol!r} and what else was asked for; "
+            f"make some: {next(cheap, missing[0] if missing else plain)}"
+        )
+
+
+def episode_table(rows: Sequence[EpisodeRow], against: str) -> Table:
+    """Return the accuracy of each row in each setting, and what it is above `against`.
+
+    Raises:
+        UsageError: `against` names no row, or several.
+    """
+    settings = sorted({setting for row in rows for setting in row.accuracies})
+    columns = [Column(s.key, s.title, best="highest") for s in settings]
+    if against:
+        columns += [
+            Column(f"{s.key}_difference", f"{s.title} − {against}", best="highest")
+            for s in settings
+        ]
+    lines = []
+    for row in rows:
+        cells = [row.interval(setting) for setting in settings]
+        if against:
+            other = reference_row(row, rows, against)
+            cells += [row.minus(other, s) if other else mean_interval([]) for s in settings]
+        line = {"label": row.label, "runs": max(c.count for c in cells[: len(settings)])}
+        line |= _identity(row)
+        for column, cell in zip(columns, cells, strict=True):
+            line[f"{column.key}_mean"] = cell.mean
+            line[f"{column.key}_half_width"] = cell.half_width
+            line[f"{column.key}_n"] = cell.count
+        lines.append(line)
+    return Table("few-shot", pd.DataFrame(lines), [*ROW_COLUMNS, *columns], formulas=[MEANING])
+
+
+def episode_notes(rows: Sequence[EpisodeRow], registry: Registry) -> list[str]:
+    """Return the lines under a table of episodes, with what was left out of it."""
+    return [
+        *fact_lines([(row.label, _facts(row, registry)) for row in rows]),
+        *unequal_lines([row.spec for row in rows]),
+        *(
+            f"{row.label}: {row.older} stored sets of episodes left out, made with an earlier "
+            "version of the code."
+            for row in rows
+            if row.older
+        ),
+    ]
+
+
+def _identity(row: EpisodeRow) -> dict[str, Any]:
+    spec = row.spec
+    return {
+        "method": spec.method,
+        "params": json.dumps(spec.params, sort_keys=True),
+        "representation": spec.representation.name,
+        "representation_params": json.dumps(spec.representation.params, sort_keys=True),
+        "representation_seed": spec.representation.seed,
+        "protocol": spec.protocol.name,
+        "seeds": " ".join(map(str, row.seeds)),
+        "queries": row.queries,
+        "row": spec.row,
+        "version": row.stored[0].spec.version,
+    }
+
+
+def _facts(row: EpisodeRow, registry: Registry) -> dict[str, str]:
+    spec, records = row.spec, [each.record for each in row.stored]
+    facts = {
+        **training_facts(spec, registry),
+        **image_facts(spec, records),
+        "new": f"{spec.protocol.classes_used - spec.protocol.base_classes} new classes",
+        "queries": f"{row.queries} queries a class",
+        "draws": f"episodes drawn by seed {', '.join(map(str, row.seeds))}",
+        "representation_seed": f"representation_seed {spec.representation.seed}",
+        "counts": _counts(row),
+        "parameters": parameters_text([record.parameters for record in records]),
+        "stored": f"{bytes_text([record.state_bytes for record in records])} stored",
+        "engine": f"engine {spec.engine}, of the episodes {row.stored[0].spec.engine}",
+        "flags": flags_text(records),
+        "notes": notes_text(records),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _counts(row: EpisodeRow) -> str:
+    """Say how many episodes each setting has, where the table's n does not."""
+    counts = {setting: len(own) for setting, own in row.accuracies.items()}
+    if len(set(counts.values())) == 1:
+        return ""
+    return ", ".join(f"{setting.title} n = {count}" for setting, count in counts.items())
+
+
+def _learning_from_features(registry: Registry) -> list[str]:
+    """Return the methods that learn episodes from the features of any representation."""
+    methods = ((name, registry.get("method", name).value) for name in registry.names("method"))
+    return [
+        name
+        for name, method in methods
+        if method.learns_episodes() and not method.needs.images and not method.needs.extras
+    ]
+
+
+def _is_stored(wanted: Wanted, stored: Sequence[StoredEpisodes]) -> bool:
+    """Return whether some parameters of the method have what is wanted, or more episodes."""
+    request, design = wanted.request, wanted.episodes or Design()
+    asked = (
+        *(request.method, request.representation, request.representation_seed, request.seed),
+        *(design.way, design.shot, design.queries),
+    )
+    for each in stored:
+        run, own = each.spec.run, each.spec.design
+        trained = run.representation
+        have = (run.method, trained.name, trained.seed, run.seed, own.way, own.shot, own.queries)
+        if have == asked and own.episodes >= design.episodes:
+            return True
+    return False

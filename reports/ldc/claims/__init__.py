@@ -1,0 +1,1 @@
+"""The LDC paper's claims, one by one."""

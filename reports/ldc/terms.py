@@ -1,0 +1,146 @@
+"""The terms on which a study of LDC compares: protocol, seeds, split, and variants of methods."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from fscil_bench.errors import UsageError
+from fscil_bench.params import params_dict
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.protocol import Protocol
+from fscil_bench.reporting.frame import Results
+from fscil_bench.request import seeds_text
+from fscil_bench.running.commands import protocol_word
+from fscil_bench.training.backbones import feature_dim
+
+from .variants import Variant, settings, typed_params
+
+SEEDS = tuple(range(10))
+LOSSES = ("kl", "emd", "js", "hellinger")
+COVARIANCES = ("mapped", "empirical")
+BUDGET_MODES = ("full", "low_rank")
+
+
+@dataclass(frozen=True)
+class StudyParams:
+    """Parameters of every study.
+
+    Attributes:
+        ldc_set: `name=value,name=value`: parameters of LDC in all its runs.
+        free_lunch_set: the same for Free-Lunch.
+    """
+
+    ldc_set: str = ""
+    free_lunch_set: str = ""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all runs of a study share, and the variants of methods that it compares."""
+
+    protocol: Protocol
+    registry: Registry
+    params: StudyParams
+    seeds: tuple[int, ...] = SEEDS
+    split: str = "seeded"
+    representation: str = "cosine"
+
+    @classmethod
+    def asked(cls, report: str, results: Results, params: StudyParams) -> Self:
+        """Return the terms that a report was asked for.
+
+        Raises:
+            UsageError: no protocol was named, or something that the study leaves no choice of.
+        """
+        selection, registry = results.selection, results.registry
+        if selection.protocol is None:
+            raise UsageError(f"{report} is about one protocol: name it, --protocol")
+        if selection.methods or len(selection.representations) > 1:
+            raise UsageError(
+                f"{report} compares the methods that it is about, on one representation: leave "
+                "--method away and name at most one --representation"
+            )
+        protocol, _ = registry.protocol(selection.protocol)
+        brought = next(iter(selection.representations), "cosine")
+        registry.get("representation", brought)
+        seeds, split = selection.seeds or SEEDS, selection.split or "seeded"
+        return cls(protocol, registry, params, seeds, split, brought)
+
+    def ldc(self, **changes: Any) -> Variant:
+        """Return a variant of LDC: fields of `Variant`, and parameters beside `ldc_set`."""
+        return self._variant("ldc", self.params.ldc_set, changes)
+
+    def free_lunch(self, **changes: Any) -> Variant:
+        """Return a variant of Free-Lunch, likewise."""
+        return self._variant("free_lunch", self.params.free_lunch_set, changes)
+
+    def ncm(self, space: str, **changes: Any) -> Variant:
+        """Return class means in a feature space, likewise."""
+        return self._variant("ncm", "", {"space": space, **changes})
+
+    @cached_property
+    def recurrent_steps(self) -> int:
+        """R as LDC is set here, at least 1."""
+        given, owner = settings(self.params.ldc_set), "ldc_set: method 'ldc'"
+        typed = typed_params("ldc", given, self.protocol, self.registry, owner)
+        return max(1, int(typed.recurrent_steps))
+
+    def complete(self, **changes: Any) -> Variant:
+        """Return LDC with sampler, mapping and recurrence, and what is changed."""
+        parts = {"sampler": "gaussian", "covariance": "mapped"}
+        return self.ldc(**{**parts, "recurrent_steps": self.recurrent_steps, **changes})
+
+    def one_session(self, covariance: str, classes: int) -> Variant:
+        """Return LDC in one session of so many new classes (or all there are), with artifacts."""
+        way = min(classes, self.protocol.classes - self.protocol.base_classes)
+        changed = {"way": way, "sessions": 1}
+        return self.complete(covariance=covariance, overrides=changed, artifacts=True)
+
+    @property
+    def dim(self) -> int:
+        """D, the number of features."""
+        return feature_dim(self.protocol.backbone)
+
+    def budgeted(self, mode: str, **changes: Any) -> Variant:
+        """Return Free-Lunch within the bytes of LDC's one covariance."""
+        return self.free_lunch(byte_budget=4 * self.dim**2, budget_mode=mode, **changes)
+
+    @property
+    def budget_modes(self) -> tuple[str, ...]:
+        """The ways of spending that budget that it has room for."""
+        # The diagonals of all base classes alone are C0·D numbers; the budget is D².
+        return BUDGET_MODES if self.protocol.base_classes <= self.dim else BUDGET_MODES[:1]
+
+    def remedy(self, report: str) -> str:
+        """Return the command that makes whatever a report lacks, and then the report."""
+        words = ["fscil-bench", "report", report]
+        words += ["--protocol", protocol_word(self.protocol.name, self.registry)]
+        if self.representation != "cosine":
+            words += ["--representation", self.representation]
+        if self.split != "seeded":
+            words += ["--split", self.split]
+        if self.seeds != SEEDS:
+            words += ["--seeds", seeds_text(self.seeds)]
+        defaults = params_dict(type(self.params)())
+        for key, value in params_dict(self.params).items():
+            if value != defaults[key]:
+                written = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+                words += ["--set", f"{key}={written}"]
+        return shlex.join([*words, "--run-missing"])
+
+    def settings_lines(self) -> list[str]:
+        """Say what was set by hand in all runs of a method."""
+        given = {"ldc": self.params.ldc_set, "free_lunch": self.params.free_lunch_set}
+        return [f"{method} runs with {text}." for method, text in given.items() if text]
+
+    def _variant(self, method: str, fixed: str, changes: Mapping[str, Any]) -> Variant:
+        own = ("seeds", "split", "overrides", "artifacts", "episodes")
+        fields: dict[str, Any] = {name: v for name, v in changes.items() if name in own}
+        fields = {"seeds": self.seeds, "split": self.split, **fields}
+        params = {name: value for name, value in changes.items() if name not in own}
+        params = {**settings(fixed), **params}
+        return Variant(method, params, representation=self.representation, **fields)

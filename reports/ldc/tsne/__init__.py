@@ -1,0 +1,1 @@
+"""Generated and real features in one plane."""

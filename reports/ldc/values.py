@@ -1,0 +1,151 @@
+"""What studies compare of runs: the usual measures, sessions, slopes, bytes and seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from fscil_bench.metrics import Interval, mean_interval
+from fscil_bench.reporting.frame import run_frame
+from fscil_bench.reporting.statistics import aggregate
+from fscil_bench.reporting.statistics import differences as paired_differences
+from fscil_bench.store.runs import StoredRun
+
+BUSY = 1.25
+"""Load by core above which times are said to be too long: a run by itself makes about 1."""
+FLOAT = 4
+"""Bytes of a float32."""
+
+_SECONDS = ("learning", "last_learning", "pretrain_seconds")
+_BY_SESSION = {"session": "accuracy", "learn": "learn_seconds", "state": "state_bytes"}
+
+
+def run_values(sessions: pd.DataFrame, runs: Iterable[StoredRun]) -> pd.DataFrame:
+    """Return one row a run, by key: the columns of `run_frame`, and what studies need more.
+
+    session_{t}, learn_{t}, state_{t}: accuracy in %, seconds of learning, bytes kept, by session;
+    drop_slope: of A_0 − A_t against the classes seen, least squares, in points a class; learning,
+    last_learning: seconds in all sessions after the base session, and in the last; class_bytes: by
+    which a class of the last session grew what is kept, fixed_bytes: what is left of that without
+    as much for every class seen; load, machine: how busy the machine was, and what tells it from
+    others, whose times do not compare.
+
+    Args:
+        sessions: a row a run and session, as `results_frame` gives them.
+        runs: the stored runs, of which some may have no rows.
+    """
+    values = run_frame(sessions)
+    for name, column in _BY_SESSION.items():
+        wide = sessions.pivot_table(index="key", columns="session", values=column)
+        values = values.join(wide.mul(100 if name == "session" else 1).add_prefix(f"{name}_"))
+    grouped = sessions.sort_values("session").groupby("key")
+    last, before = grouped.nth(-1).set_index("key"), grouped.nth(-2).set_index("key")
+    growth = (last["state_bytes"] - before["state_bytes"]) / last["way"]
+    later = sessions[sessions["session"] > 0].groupby("key")["learn_seconds"]
+    records = {run.key: run.record for run in runs if run.key in values.index}
+    return values.assign(
+        drop_slope=pd.Series({key: _drop_slope(own) for key, own in grouped}, dtype=float),
+        learning=later.sum(),
+        last_learning=later.last(),
+        class_bytes=growth,
+        fixed_bytes=(last["state_bytes"] - growth * last["classes_seen"]).round(),
+        load=pd.Series({key: record.load for key, record in records.items()}, dtype=float),
+        machine=pd.Series({k: _machine(r.environment) for k, r in records.items()}, dtype=object),
+    )
+
+
+def interval(runs: pd.DataFrame, key: str) -> Interval:
+    """Return mean and 95 % interval over the runs that have a value."""
+    return mean_interval(runs[key].dropna().tolist())
+
+
+def apart(first: pd.DataFrame, second: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return first − second for the runs that both have, paired by the frames' index."""
+    shared = first.index.intersection(second.index, sort=False)
+    pairs = {key: (first.loc[shared, key], second.loc[shared, key]) for key in keys}
+    cells = {k: paired_differences(a.tolist(), b.tolist()) for k, (a, b) in pairs.items()}
+    return pd.DataFrame(cells, shared)
+
+
+def difference(first: pd.DataFrame, second: pd.DataFrame, key: str) -> Interval:
+    """Return mean and 95 % interval of first − second."""
+    return interval(apart(first, second, [key]), key)
+
+
+def once(runs: pd.DataFrame, value: float) -> pd.Series:
+    """Return a column of a value that all runs share, in the first alone: it has no interval."""
+    return pd.Series([value] * min(1, len(runs)), runs.index[:1], dtype=float)
+
+
+def means(runs: Mapping[str, pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each name that has runs: how many, and intervals as `aggregate` has them.
+
+    A run without a value counts in the other columns alone.
+    """
+    made = {name: own for name, own in runs.items() if len(own)}
+    if not made:
+        return pd.DataFrame({"runs": []}, pd.Index([], name="label"))
+    labelled = pd.concat(made, names=["label"]).reindex(columns=list(keys))
+    found = labelled.groupby("label", sort=False).size().to_frame("runs")
+    for key in keys:
+        valued = aggregate(labelled.dropna(subset=[key]), "label", [key])
+        found = found.join(valued.drop(columns="runs"))
+    counts = [f"{key}_n" for key in keys]
+    return found.fillna(dict.fromkeys(counts, 0)).astype(dict.fromkeys(counts, int))
+
+
+def curves(drawn: Mapping[str, Mapping[int, Interval]]) -> pd.DataFrame:
+    """Return the numbers of a panel: by label and position the interval there, if of any run."""
+    columns = ["label", "x", "mean", "low", "high", "n"]
+    lines = [
+        (label, x, each.mean, each.low, each.high, each.count)
+        for label, points in drawn.items()
+        for x, each in points.items()
+        if each.count
+    ]
+    return pd.DataFrame(lines, columns=columns)
+
+
+def point(value: float) -> Interval:
+    """Return a value that has no interval, such as a number of bytes."""
+    return Interval(value, np.nan, 1)
+
+
+def one_machine(runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the runs without the times of any machine but the one that made most of them."""
+    machines = pd.concat([own["machine"] for own in runs.values()])
+    most = machines.value_counts(sort=False).idxmax() if len(machines) else ""
+    found = {}
+    for name, own in runs.items():
+        seconds = [
+            column for column in own if column in _SECONDS or str(column).startswith("learn_")
+        ]
+        others = pd.DataFrame(dict.fromkeys(seconds, own["machine"] != most))
+        found[name] = own.assign(**own[seconds].mask(others))
+    return found
+
+
+def busy_remarks(runs: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Say so if some of the runs were timed while the machine was doing other work."""
+    loads = pd.concat([own.loc[own["learning"].notna(), "load"] for own in runs.values()])
+    busy = loads[loads > BUSY]
+    if busy.empty:
+        return []
+    return [
+        f"{len(busy)} of {len(loads)} runs were timed on a busy machine (up to {busy.max():.1f} "
+        "processes a core wanted to run): their seconds are too long, and differences between "
+        "them are not told from that. `run --force` times a run again."
+    ]
+
+
+def _drop_slope(own: pd.DataFrame) -> float:
+    if len(own) < 2:
+        return np.nan
+    drops = 100 * (own["accuracy"].iloc[0] - own["accuracy"])
+    return float(np.polyfit(own["classes_seen"], drops, 1)[0])
+
+
+def _machine(environment: Mapping[str, object]) -> str:
+    return "; ".join(str(environment.get(key)) for key in ("processor", "device", "threads"))

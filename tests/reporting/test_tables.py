@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fscil_bench.report import Column, Table
+from fscil_bench.reporting.tables import (
+    ROW_COLUMNS,
+    csv_text,
+    escape_latex,
+    escape_markdown,
+    latex_table,
+    markdown_table,
+    measure_columns,
+)
+
+LAST, DROP = Column("last", "Last", best="highest"), Column("drop", "PD", best="lowest")
+FRAME = pd.DataFrame(
+    {
+        "label": ["ncm", "a|b"],
+        "runs": [1, 3],
+        "last_mean": [60.126, 1 / 3],
+        "last_half_width": [math.nan, 2 / 3],
+        "last_n": [1, 3],
+        "drop_mean": [9.0, 8.0],
+        "drop_half_width": [math.nan, 0.0],
+        "drop_n": [1, 3],
+    }
+)
+
+
+def cells(values: list[Any], column: Column) -> list[str]:
+    """Return what is printed in a column with these values or means."""
+    key = f"{column.key}_mean" if column.kind == "interval" else column.key
+    text = markdown_table(Table("t", pd.DataFrame({key: values}), [column]))
+    return [line.strip("| ") for line in text.splitlines()[2:]]
+
+
+def test_markdown_table() -> None:
+    assert markdown_table(Table("t", FRAME, [*ROW_COLUMNS, LAST, DROP])) == (
+        "| Method | n | Last | PD |\n"
+        "| --- | ---: | ---: | ---: |\n"
+        "| ncm | 1 | **60.13** | 9.00 |\n"
+        "| a\\|b | 3 | 0.33 ± 0.67 | **8.00 ± 0.00** |"
+    )
+
+
+def test_without_columns_every_one_is_printed_as_it_is() -> None:
+    frame = pd.DataFrame({"x": [1.5, 2.0]}, index=pd.Index(["a", "b"], name="name"))
+
+    assert markdown_table(Table("t", frame)).splitlines() == [
+        "| name | x |",
+        "| --- | ---: |",
+        "| a | 1.50 |",
+        "| b | 2.00 |",
+    ]
+
+
+def test_headings_that_several_groups_have_name_theirs() -> None:
+    columns = [
+        Column("a", "All", "Plain"),
+        Column("b", "All", "Outliers"),
+        Column("c", "PD", "Plain"),
+        Column("d", "n"),
+    ]
+
+    text = markdown_table(Table("t", pd.DataFrame(), columns))
+
+    assert text.startswith("| Plain: All | Outliers: All | PD | n |")
+
+
+@pytest.mark.parametrize(
+    ("means", "printed"),
+    [
+        ([50.0], ["50.00"]),
+        ([50.001, 50.004, 49.9], ["**50.00**", "**50.00**", "49.90"]),
+        ([50.0, 50.0], ["50.00", "50.00"]),
+        ([math.nan, -1.0], ["–", "**-1.00**"]),
+        ([-0.001, -2.0], ["**0.00**", "-2.00"]),
+    ],
+)
+def test_the_best_is_bold_unless_all_are_alike(means: list[float], printed: list[str]) -> None:
+    assert cells(means, LAST) == printed
+    assert "**" not in "".join(cells(means, Column("last", "Last")))
+
+
+def test_a_lower_drop_is_better() -> None:
+    assert cells([8.0, 9.0], measure_columns("performance_drop")[0]) == ["**8.00**", "9.00"]
+
+
+def test_numbers_and_texts() -> None:
+    assert cells([3, None], Column("n", "n", kind="number", decimals=0)) == ["3", "–"]
+    assert cells(["a*b", None], Column("x", "x", kind="text")) == [r"a\*b", "–"]
+    assert cells(["holds"], Column("x", "x", kind="text", bold=True)) == ["**holds**"]
+
+
+def test_csv_keeps_full_precision_and_leaves_nan_empty() -> None:
+    lines = list(csv.DictReader(io.StringIO(csv_text(FRAME.set_index("label")))))
+
+    assert [line["label"] for line in lines] == ["ncm", "a|b"]
+    assert (lines[0]["last_half_width"], lines[0]["runs"]) == ("", "1")
+    assert float(lines[1]["last_mean"]) == 1 / 3
+    assert float(lines[1]["last_half_width"]) == 2 / 3
+    assert lines[1]["last_n"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ldc (recurrent_steps=3)", "ldc (recurrent_steps=3)"),
+        ("ncm [tukey]", "ncm [tukey]"),
+        ("a|b", r"a\|b"),
+        ("*a* _b_ `c` <d>", r"\*a\* \_b\_ \`c\` \<d>"),
+        ("a\\|b", r"a\\\|b"),
+        ("[a](b)", r"[a]\(b)"),
+        ("A & B &copy; &#169;", r"A & B \&copy; \&#169;"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_escape_markdown(text: str, expected: str) -> None:
+    assert escape_markdown(text) == expected
+
+
+COLUMNS = [
+    *ROW_COLUMNS,
+    Column("session_0", "0", "Accuracy (%)", best="highest"),
+    Column("session_1", "1", "Accuracy (%)", best="highest"),
+    DROP,
+]
+ROWS = pd.DataFrame(
+    {
+        "label": ["ncm_1", "[x] & y"],
+        "runs": [1, 3],
+        "session_0_mean": [70.0, 72.0],
+        "session_0_half_width": [math.nan, 0.25],
+        "session_1_mean": [71.5, 60.0],
+        "session_1_half_width": [math.nan, 1.0],
+        "drop_mean": [math.nan, -1.5],
+        "drop_half_width": [math.nan, 0.0],
+    }
+)
+EXPECTED = r"""% Needs \usepackage{booktabs}.
+% Wider than the page? \resizebox{\linewidth}{!}{\input{...}}, of package graphicx.
+\begin{tabular}{@{}l@{}}
+\begin{tabular}{@{}lrrrr@{}}
+\toprule
+&  & \multicolumn{2}{c}{Accuracy (\%)} & \\
+\cmidrule(lr){3-4}
+Method & $n$ & 0 & 1 & PD \\
+\midrule
+ncm\_1 & 1 & 70.00 & \textbf{71.50} & -- \\
+{}[x] \& y & 3 & \textbf{72.00\,$\pm$\,0.25} & 60.00\,$\pm$\,1.00 & \textbf{$-$1.50\,$\pm$\,0.00} \\
+\bottomrule
+\end{tabular} \\
+\parbox{\linewidth}{\footnotesize\raggedright
+First $A_0$. Each is $\pm$ \"{u}. \par
+Second \%.}
+\end{tabular}
+"""
+
+
+def test_latex_table() -> None:
+    formulas = ["First $A_0$.", r"Each is $\pm$ ü."]
+    table = Table("t", ROWS, COLUMNS, formulas=formulas, notes=["Second %."])
+
+    assert latex_table(table) == EXPECTED
+
+
+def test_without_notes_or_groups_only_the_table_is_left() -> None:
+    text = latex_table(Table("t", FRAME.iloc[:1], [*ROW_COLUMNS, LAST]))
+
+    assert "parbox" not in text
+    assert "cmidrule" not in text
+    assert "ncm & 1 & 60.13 \\\\\n\\bottomrule\n\\end{tabular}\n\\end{tabular}\n" in text
+
+
+def test_long_texts_have_a_width_in_latex() -> None:
+    frame = pd.DataFrame({"claim": ["50 % more"], "verdict": ["holds"]})
+    columns = [
+        Column("claim", "Claim", kind="text", width=0.3),
+        Column("verdict", "Verdict", kind="text", bold=True),
+    ]
+
+    text = latex_table(Table("t", frame, columns))
+
+    assert r"{@{}p{0.3\linewidth}l@{}}" in text
+    assert r"{\raggedright 50 \% more\par} & \textbf{holds} \\" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a_b & c%", r"a\_b \& c\%"),
+        ("$x^2$ #1 {y} ~", r"\$x\textasciicircum{}2\$ \#1 \{y\} \textasciitilde{}"),
+        (r"\input{x}", r"\textbackslash{}input\{x\}"),
+        ("a<b>c|d", r"a\textless{}b\textgreater{}c\textbar{}d"),
+        ("a--b---c", "a-{}-b-{}-{}-c"),
+        ("1 ± 2 × 3 – 4", r"1 $\pm$ 2 $\times$ 3 -- 4"),
+        ("é ü ß ø", r"\'{e} \"{u} \ss{} \o{}"),
+        ("αβ 中", "U+03B1U+03B2 U+4E2D"),
+        ('?` "q"', r"?\textasciigrave{} \texttt{\char34}q\texttt{\char34}"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_escape_latex(text: str, expected: str) -> None:
+    assert escape_latex(text) == expected
+
+
+def test_the_table_is_plain_ascii_with_balanced_braces() -> None:
+    frame = ROWS.assign(label=["ç {a} 中 \\", "x"])
+
+    text = latex_table(Table("t", frame, COLUMNS, notes=["√ {"]))
+
+    assert text.isascii()
+    bare = text.replace(r"\{", "").replace(r"\}", "")
+    assert bare.count("{") == bare.count("}")

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fscil_bench.reports.ldc.ablation import Ablation
+
+LAST = {
+    "baseline": [(30, 3), (32, 3), (34, 3)] * 2,
+    "+ sampler": [(30, 2), (32, 2), (34, 2)] * 2,
+    "+ mapping": [(30, 6), (32, 7), (34, 8)] * 2,
+    "+ recurrent": [(30, 6), (32, 7), (34, 8)] * 2,
+}
+"""Right base and new images of 40 and 20 in the last session, seed by seed."""
+
+
+@pytest.fixture
+def written(claims: Any) -> None:
+    """Write a run for each row and seed."""
+    for name, last in LAST.items():
+        claims.write(claims.setup.ablation[name], last)
+
+
+@pytest.mark.usefixtures("written")
+def test_what_each_part_adds_is_said(study: Any) -> None:
+    sentences = [line for line in study(Ablation).text.splitlines() if line.startswith("- +")]
+
+    # One image of 60 is 1.67 points; 4, 5 and 6 images more are 8.33 on average.
+    assert sentences[0].startswith(
+        "- + sampler has a lower accuracy after the last session than baseline, by 1.67 "
+    )
+    assert sentences[1] == (
+        "- + mapping has a higher accuracy after the last session than + sampler, by 8.33 "
+        "[6.77, 9.90] points (n = 6 seeds)."
+    )
+    assert sentences[2].startswith("- + recurrent and + mapping have the same accuracy")
+    assert sentences[3].startswith("- + recurrent has a higher accuracy")
+
+
+@pytest.mark.usefixtures("written")
+def test_differences_are_paired_by_seed(study: Any, numbers: Any) -> None:
+    study(Ablation)
+
+    row = numbers("ablation-differences").loc["+ mapping − + sampler"]
+    # The seeds' own spread, 2 base images each, is in neither.
+    assert row["session_2_mean"] == pytest.approx(500 / 60)
+    # s = √(4/5) images, t(0.975, 5) = 2.5705818.
+    half = 100 / 60 * 2.5705818 * math.sqrt(4 / 5) / math.sqrt(6)
+    assert row["session_2_half_width"] == pytest.approx(half, rel=1e-7)
+    assert row[["last_base_mean", "last_new_mean"]].tolist() == pytest.approx([0, 25])
+    assert (row["runs"], row["session_0_mean"]) == (6, 0)
+
+
+@pytest.mark.usefixtures("written")
+def test_files_hold_what_is_shown(study: Any, numbers: Any, tmp_path: Path) -> None:
+    output = study(Ablation, draw=True)
+
+    names = [
+        *(f"ablation.{kind}" for kind in ("md", "tex", "csv")),
+        *(f"ablation-differences.{kind}" for kind in ("tex", "csv")),
+        *(f"ablation-curves.{kind}" for kind in ("png", "pdf", "csv")),
+    ]
+    assert sorted(file.name for file in output.files) == sorted(names)
+    assert (tmp_path / "out/ablation.md").read_text("utf-8") == output.text
+    for name in ("ablation", "ablation-differences"):
+        latex = (tmp_path / f"out/{name}.tex").read_text("utf-8")
+        assert latex.isascii()
+        assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
+    drawn = numbers("ablation-curves").set_index(["panel", "x"], append=True)["mean"]
+    assert set(drawn.index.droplevel("x")) == {
+        *((name, "a") for name in LAST),
+        *((name, "b") for name in LAST if name != "baseline"),
+    }
+    assert drawn["+ mapping", "b", 6] == pytest.approx(400 / 60), "4 images above the baseline"
+    assert (output.missing, output.warnings) == ((), ())
+
+
+def test_what_is_missing_is_named_and_the_rest_is_shown(claims: Any, study: Any) -> None:
+    claims.write(claims.setup.ablation["+ mapping"], LAST["+ mapping"])
+
+    output = study(Ablation)
+
+    assert "| + mapping | 6 | 90.00" in output.text
+    assert "+ mapping and + sampler cannot be compared" in output.text
+    assert (
+        "fscil-bench run --method ldc --protocol toy --set sampler=none --seeds 0-5"
+        in output.missing
+    )
+    assert "fscil-bench report ablation --protocol toy --seeds 0-5 --run-missing" in output.text

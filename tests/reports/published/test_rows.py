@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fscil_bench.errors import UsageError
+from fscil_bench.plugins.registry import load_registry
+from fscil_bench.protocol import Protocol
+from fscil_bench.reports.published import PublishedRow, chosen_published, published_rows
+from fscil_bench.reports.published.rows import FOLDER
+
+PROTOCOLS = ("cub200", "cifar100", "mini_imagenet")
+
+
+def protocol(name: str) -> Protocol:
+    return load_registry().protocol(name)[0]
+
+
+def row(name: str, method: str) -> PublishedRow:
+    return next(row for row in published_rows(protocol(name)) if row.method == method)
+
+
+def lines(name: str) -> list[dict[str, str]]:
+    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_is_what_its_first_source_prints() -> None:
+    ldc = row("cub200", "LDC")
+
+    accuracies = ldc.accuracies(10)
+    assert (accuracies[0], accuracies[1], accuracies[10]) == (77.89, 76.93, 61.58)
+    assert ldc.figures(10)["performance_drop"] == pytest.approx(16.31)
+    assert ldc.figures(10)["performance_retention"] == pytest.approx(100 * 61.58 / 77.89)
+    assert "LDC paper" in ldc.values[10].source.printed_in
+    assert (ldc.backbone, ldc.pretraining, ldc.terms.epochs) == ("ResNet18", "not stated", "100")
+
+
+def test_the_best_last_session_ends_the_table() -> None:
+    last = [row.accuracies(8)[-1] for row in published_rows(protocol("cifar100"))]
+
+    assert len(last) > 30
+    assert last == sorted(last)
+
+
+def test_what_sources_contradict_is_kept_apart() -> None:
+    tuned = row("cub200", "Ft-CNN")
+
+    assert tuned.values[7].text == "10.60"
+    assert [(value.session, value.text) for value in tuned.others] == [(7, "10.06")]
+
+
+def test_sessions_that_nobody_printed_are_not_known() -> None:
+    ldc = row("mini_imagenet", "LDC")
+
+    assert [math.isnan(value) for value in ldc.accuracies(8)] == [True] * 8 + [False]
+    assert all(math.isnan(value) for value in ldc.figures(8).values())
+
+
+def test_a_protocol_has_the_rows_of_the_one_it_takes_its_shots_from() -> None:
+    fact, plain = protocol("cifar100_fact"), protocol("cifar100")
+
+    assert published_rows(fact) == published_rows(plain) != []
+
+
+def test_nothing_is_published_for_other_protocols(toy_protocol: Protocol) -> None:
+    assert published_rows(toy_protocol) == []
+    assert published_rows(protocol("glyphs")) == []
+    assert published_rows(protocol("cub200").override(sessions=5)) == []
+
+
+def test_each_value_is_there_once_with_a_source_that_is_described() -> None:
+    known = {line["source"] for line in lines("published_sources.csv")}
+    printed = lines("published.csv")
+    first = Counter(
+        (line["protocol"], line["method"], line["session"])
+        for line in printed
+        if line["disagrees"] == "0"
+    )
+
+    assert set(first.values()) == {1}
+    assert {line["source"] for line in printed} == known
+    assert all(0 < float(line["accuracy"]) < 100 for line in printed)
+    assert {line["protocol"] for line in printed} == set(PROTOCOLS)
+
+
+def test_a_contradiction_is_of_a_value_that_is_there() -> None:
+    for name in PROTOCOLS:
+        for each in published_rows(protocol(name)):
+            for other in each.others:
+                assert other.text != each.values[other.session].text
+
+
+@pytest.mark.parametrize("table", ["published_terms.csv", "published_printed.csv"])
+def test_what_is_said_of_rows_is_said_of_rows_that_are_there(table: str) -> None:
+    rows = {(line["protocol"], line["method"]) for line in lines("published.csv")}
+
+    said = [(line["protocol"], line["method"]) for line in lines(table)]
+
+    assert set(said) <= rows
+    assert table == "published_printed.csv" or len(said) == len(set(said))
+
+
+def test_no_table_names_a_place_on_a_machine() -> None:
+    for path in Path(FOLDER).glob("published*.csv"):
+        text = path.read_text(encoding="utf-8")
+        assert "index id" not in text
+        assert "/work" not in text
+
+
+def test_rows_are_chosen_by_their_names() -> None:
+    rows = published_rows(protocol("cub200"))
+    chosen = {row.method for row in chosen_published(rows, "FACT; CEC")}
+
+    assert chosen_published(rows, "all") == rows
+    assert chosen_published(rows, " none ") == []
+    assert chosen == {"CEC", "FACT"}
+    with pytest.raises(UsageError, match=r"no published row 'FCT'; did you mean 'FACT'"):
+        chosen_published(rows, "FCT")
+    with pytest.raises(UsageError, match="nothing is published for this protocol"):
+        chosen_published([], "FACT")
