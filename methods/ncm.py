@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from fscil_bench.representation import Representation, TrainingBatch
 
+from ._shared import citations
 from ._shared.cosine import cosine_logits, drawn_rows
 from ._shared.prototypes import PrototypeMethod, PrototypeParams
 
@@ -39,6 +40,8 @@ class NCM(PrototypeMethod):
     """
 
     name = "ncm"
+    title = "NCM"
+    bibtex = citations.CEC
     Params = PrototypeParams
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "space": ("raw", "tukey"),
@@ -56,6 +59,7 @@ class Cosine(Representation):
     """
 
     name = "cosine"
+    bibtex = citations.CEC
 
     @dataclass(frozen=True)
     class Params:

@@ -13,6 +13,7 @@ from fscil_bench.reporting.accuracy import (
     accuracy_columns,
     accuracy_frame,
     curve_numbers,
+    references,
 )
 from fscil_bench.reporting.choice import Chosen, meant_rows, own_rows
 from fscil_bench.reporting.facts import note_lines
@@ -70,8 +71,8 @@ class MainTable(Report):
         spec = rows.spec(rows.labels[0])
         protocol = registered_protocol(spec, self.results.registry)
         parts = (ABOUT, self._table(rows), _curve(found), *self._published(protocol, params))
-        lacks = lacking_runs(rows)
-        return Document(title_of(spec.protocol), parts, lacks, found.problems)
+        lacks, papers = lacking_runs(rows), references(rows)
+        return Document(title_of(spec.protocol), parts, lacks, found.problems, papers)
 
     def _table(self, rows: Chosen) -> Table:
         return Table(

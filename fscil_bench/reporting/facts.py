@@ -10,7 +10,12 @@ from fscil_bench.episodes.store import EpisodesRecord
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Recipe
 from fscil_bench.reporting.choice import Chosen
-from fscil_bench.reporting.labels import changed_params, differing_settings, named_values
+from fscil_bench.reporting.labels import (
+    changed_params,
+    differing_settings,
+    method_title,
+    named_values,
+)
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import RunRecord
 
@@ -26,7 +31,15 @@ def note_lines(chosen: Chosen) -> list[str]:
         *unequal_lines(list(chosen.specs.values())),
         *left_out_lines(chosen),
         *chosen.notes,
+        *name_lines({spec.method for spec in chosen.specs.values()}, chosen.results.registry),
     ]
+
+
+def name_lines(methods: Collection[str], registry: Registry) -> list[str]:
+    """Say what commands call methods that tables call otherwise."""
+    titles = {name: method_title(name, registry) for name in sorted(methods)}
+    words = [f"{title} is {name}" for name, title in titles.items() if title != name]
+    return [f"In commands {', '.join(words)}."] if words else []
 
 
 def fact_lines(rows: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:

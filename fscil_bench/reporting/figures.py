@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ MARGIN = 1.0
 """Inches beside the axes for names of lines."""
 
 STYLE: dict[str, Any] = {
+    "font.family": ["DejaVu Sans"],
     "font.size": 8,
     "axes.labelsize": 8,
     "xtick.labelsize": 7,
@@ -77,6 +79,59 @@ def figure_style() -> Iterator[None]:
 
     with style.context(["default", STYLE]):
         yield
+
+
+def cover_scripts(drawing: Figure) -> dict[str, str]:
+    """Give every text of a figure a face that has its characters.
+
+    Returns:
+        number -> text, of the texts that no installed face covers: these are numbered instead.
+    """
+    from matplotlib.text import Text
+
+    numbers: dict[str, str] = {}
+
+    def shown(text: str) -> str:
+        if _faces(text) is None:
+            return numbers.setdefault(text, f"#{len(numbers) + 1}")
+        return text
+
+    for axis in (axis for axes in drawing.axes for axis in (axes.xaxis, axes.yaxis)):
+        names = [label.get_text() for label in axis.get_ticklabels()]
+        if any(_faces(name) is None for name in names):  # what ticks show is drawn from a list
+            axis.set_ticks(axis.get_ticklocs(), [shown(name) for name in names])
+    for text in drawing.findobj(lambda artist: isinstance(artist, Text)):
+        assert isinstance(text, Text)
+        text.set_text(shown(text.get_text()))
+        text.set_fontfamily([*STYLE["font.family"], *(_faces(text.get_text()) or ())])
+    return {number: name for name, number in numbers.items()}
+
+
+@cache
+def _faces(text: str) -> tuple[str, ...] | None:
+    """Return faces beside the style's that a text needs; None where no face has a character."""
+    from matplotlib.font_manager import FontProperties, findfont, fontManager
+
+    own = findfont(FontProperties(family=STYLE["font.family"]))
+    lacking = {ord(c) for c in text if not c.isspace()} - _characters(own)
+    found: list[str] = []
+    for entry in fontManager.ttflist if lacking else ():
+        # Last Resort has a box for every character.
+        usable = entry.style == "normal" and not entry.name.startswith("Last Resort")
+        if usable and lacking & _characters(entry.fname):
+            found.append(entry.name)
+            lacking -= _characters(entry.fname)
+    return None if lacking else tuple(found)
+
+
+@cache
+def _characters(file: str) -> frozenset[int]:
+    from matplotlib.font_manager import get_font
+
+    try:
+        return frozenset(get_font(file).get_charmap())
+    except (OSError, RuntimeError):  # a font of colour bitmaps, or one that is gone
+        return frozenset()
 
 
 def new_figure(height: float, width: float = COLUMN_WIDTH) -> Figure:

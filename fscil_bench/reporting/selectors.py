@@ -31,11 +31,10 @@ class Selector:
     representation_values: Mapping[str, str]
 
     def fits(self, spec: RunSpec) -> bool:
-        """Whether a row of this specification is meant."""
+        """Whether a row of this specification is meant, of those of the method."""
         brought = spec.representation
         return (
-            spec.method == self.method
-            and self.representation in (None, brought.name)
+            self.representation in (None, brought.name)
             and _agree(self.values, _row_values(spec))
             and _agree(self.representation_values, brought.params)
         )
@@ -76,7 +75,12 @@ def _fitting(text: str, rows: Mapping[str, RunSpec]) -> list[str]:
     if text in rows:
         return [text]
     selector = parse_selector(text)
-    own = {label: spec for label, spec in rows.items() if spec.method == selector.method}
+    # A label begins with the method's title.
+    own = {
+        label: spec
+        for label, spec in rows.items()
+        if selector.method in (spec.method, label.partition(" ")[0])
+    }
     if not own:
         hint = nearest(selector.method, {spec.method for spec in rows.values()})
         raise UsageError(f"no stored row is of method {selector.method!r}; {hint}")

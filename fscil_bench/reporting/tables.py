@@ -125,7 +125,8 @@ def markdown_table(table: Table) -> str:
 def latex_table(table: Table) -> str:
     r"""Return a booktabs tabular, and below it its formulas and notes.
 
-    Plain ASCII that pdflatex sets with no package but booktabs. Notes are a paragraph of their own,
+    Plain ASCII that pdflatex sets with no package but booktabs. Where the frame has a column
+    `citation`, its keys are cited behind the row's name. Notes are a paragraph of their own,
     so that a tabular that is shrunk leaves them legible.
     """
     columns = printed_columns(table)
@@ -279,6 +280,8 @@ def _row_lines(columns: Sequence[Column], lines: Sequence[dict[Any, Any]]) -> li
         cells = []
         for column in columns:
             text = _latex_cell(cell_text(line, column), column)
+            if column.key == "label" and line.get("citation"):
+                text += rf"~\cite{{{line['citation']}}}"
             strong = column.bold or (index, column.key) in best
             cells.append(rf"\textbf{{{text}}}" if strong else text)
         # At the start of a line, [ and * would be taken for arguments of the \\ before it.

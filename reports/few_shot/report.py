@@ -22,6 +22,7 @@ from fscil_bench.reporting.facts import (
     fact_lines,
     flags_text,
     image_facts,
+    name_lines,
     notes_text,
     parameters_text,
     training_facts,
@@ -192,6 +193,7 @@ def episode_notes(rows: Sequence[EpisodeRow], registry: Registry) -> list[str]:
     return [
         *fact_lines([(row.label, _facts(row, registry)) for row in rows]),
         *unequal_lines([row.spec for row in rows]),
+        *name_lines({row.spec.method for row in rows}, registry),
         *(
             f"{row.label}: {row.older} stored sets of episodes left out, made with an earlier "
             "version of the code."

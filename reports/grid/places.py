@@ -13,7 +13,7 @@ from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.choice import Chosen
-from fscil_bench.reporting.facts import left_out_lines, row_facts, unequal_lines
+from fscil_bench.reporting.facts import left_out_lines, name_lines, row_facts, unequal_lines
 from fscil_bench.reporting.labels import (
     PLAIN,
     changed_params,
@@ -134,6 +134,7 @@ def grid_notes(grid: Grid) -> list[str]:
         *unequal_lines(list(chosen.specs.values())),
         *left_out_lines(chosen),
         *chosen.notes,
+        *name_lines({spec.method for spec in chosen.specs.values()}, chosen.results.registry),
         *(
             f"{count} stored {'row' if count == 1 else 'rows'} left out, {reason}."
             for reason, count in grid.left_out.items()

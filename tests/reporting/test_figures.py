@@ -9,11 +9,13 @@ from matplotlib.figure import Figure
 
 from fscil_bench.reporting.figures import (
     COLUMN_WIDTH,
+    cover_scripts,
     curves,
     far_curves,
     far_sentence,
     figure_style,
     look,
+    new_figure,
     spread,
 )
 
@@ -152,3 +154,14 @@ def test_a_band_that_leaves_the_range_is_not_drawn() -> None:
 )
 def test_names_are_spread(values: list[float], expected: list[float]) -> None:
     assert spread(values, 2.0) == pytest.approx(expected)
+
+
+def test_a_script_that_the_usual_face_lacks_is_set_in_one_that_has_it() -> None:
+    with figure_style():
+        figure = new_figure(1.0)
+        text = figure.text(0, 0, "ᴕ")  # in DejaVu Serif alone, of what Matplotlib brings
+        assert cover_scripts(figure) == {}
+
+    assert text.get_text() == "ᴕ"
+    assert text.get_fontfamily()[0] == "DejaVu Sans"
+    assert any("Serif" in face for face in text.get_fontfamily()[1:])
