@@ -70,7 +70,6 @@ def accuracy_frame(chosen: Chosen) -> pd.DataFrame:
     seeds = grouped["seed"].agg(numbers_text).rename("seeds")
     others = grouped["representation_seed"].agg(numbers_text).rename("representation_seeds")
     names = grouped[["row", "version"]].first()
-    papers = facts["method"].map(lambda name: _paper(chosen, name)[0]).rename("citation")
     intervals = session_intervals(chosen)
     sessions = pd.DataFrame(index=runs.index)
     for t in range(chosen.sessions["session"].max() + 1):
@@ -79,21 +78,7 @@ def accuracy_frame(chosen: Chosen) -> pd.DataFrame:
         sessions[f"session_{t}_half_width"] = [each.half_width for each in own]
         sessions[f"session_{t}_n"] = [each.count for each in own]
     summary = aggregate(chosen.frame, "label", SUMMARY).drop(columns="runs")
-    return pd.concat([runs, facts, seeds, others, names, papers, sessions, summary], axis="columns")
-
-
-def references(chosen: Chosen) -> dict[str, str]:
-    """Return `references.bib` with the papers of the rows' methods, as an attachment."""
-    methods = chosen.frame["method"].unique()
-    papers = dict.fromkeys(_paper(chosen, name)[1] for name in methods)
-    text = "\n\n".join(filter(None, papers))
-    return {"references.bib": f"{text}\n"} if text else {}
-
-
-def _paper(chosen: Chosen, method: str) -> tuple[str, str]:
-    """Return the key of a method's citation and its BibTeX, empty where none is known."""
-    known = chosen.results.registry.plugins.get("method", {}).get(method)
-    return (known.citation, known.bibtex) if known else ("", "")
+    return pd.concat([runs, facts, seeds, others, names, sessions, summary], axis="columns")
 
 
 def curve_numbers(chosen: Chosen) -> pd.DataFrame:

@@ -151,6 +151,7 @@ HERE = "pack/family/model.py"
             "def unused(x):\n    return 2 * x",
         ),
         ("pack/shared/maths.py", "def power", '"""Powers."""\n\n\ndef power'),
+        (HERE, '"""What it is."""', 'title = "It"\n    bibtex = "@misc{it}" + twice'),
     ],
     ids=[
         "docstring edited",
@@ -168,6 +169,7 @@ HERE = "pack/family/model.py"
         "another class of the file",
         "another function of a helper",
         "docstring of a helper",
+        "title and citation",
     ],
 )
 def test_how_it_is_written_keeps_the_digest(tmp_path: Path, file: str, old: str, new: str) -> None:
