@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from fscil_bench.cli.app import app
 from fscil_bench.plugins.registry import load_registry
 
-KEYS = "liu2022ldc yang2021freelunch zhang2021cec zhou2022fact wang2023teen rebuffi2017icarl".split()
+KEYS = ("liu2022ldc", "yang2021freelunch", "zhang2021cec", "zhou2022fact", "wang2023teen")
 
 
 def cite(*words: str) -> str:
@@ -54,6 +53,7 @@ def test_an_unknown_name_is_answered() -> None:
     done = CliRunner().invoke(app, ["cite", "lcd"])
 
     assert done.exit_code != 0
-    assert "unknown method or representation 'lcd'; did you mean 'ldc'" in str(
-        done.exception
-    ) + done.output
+    assert (
+        "unknown method or representation 'lcd'; did you mean 'ldc'"
+        in str(done.exception) + done.output
+    )
