@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.linear_model import LogisticRegression
 
-from fscil_bench.methods._shared.softmax import Fit, fit_cosine, fit_logistic
+from fscil_bench.methods._shared.softmax import fit_cosine, fit_logistic
 
 CLASSES, DIM = 4, 6
 
@@ -20,22 +20,6 @@ def _problem(count: int = 120, spread: float = 1.5) -> tuple[torch.Tensor, torch
     return centres[labels] + spread * noise, labels
 
 
-def _gradient(
-    fit: Fit, x: torch.Tensor, y: torch.Tensor, penalty: float, weights: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the gradient (C, D+1) of scikit-learn's objective, written out in NumPy."""
-    inputs = np.hstack([x.numpy(), np.ones((len(x), 1))])
-    rows = np.hstack([fit.weights.numpy(), fit.intercept.numpy()[:, None]])
-    logits = inputs @ rows.T
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    shares[np.arange(len(x)), y.numpy()] -= 1
-    if weights is not None:
-        shares *= weights[:, None]
-    rows[:, -1] = 0
-    return shares.T @ inputs + penalty * rows
-
-
 @pytest.mark.parametrize("penalty", [0.01, 1.0, 30.0])
 @pytest.mark.parametrize("spread", [0.1, 1.5])
 def test_it_finds_scikit_learns_optimum(penalty: float, spread: float) -> None:
@@ -45,15 +29,6 @@ def test_it_finds_scikit_learns_optimum(penalty: float, spread: float) -> None:
     assert fit.converged
     assert np.allclose(fit.weights, theirs.coef_, atol=1e-4)
     assert np.allclose(fit.intercept, theirs.intercept_ - theirs.intercept_.mean(), atol=1e-4)
-
-
-def test_the_gradient_written_out_is_zero_at_the_optimum() -> None:
-    x, y = _problem()
-    weights = np.random.default_rng(0).uniform(0.2, 3, len(x))
-    fit = fit_logistic(x, y, CLASSES, 0.7, torch.from_numpy(weights), tolerance=1e-9)
-    assert np.abs(_gradient(fit, x, y, 0.7, weights)).max() / weights.sum() <= 1e-9
-    other = _gradient(fit, x, y, 0.7)
-    assert np.abs(other).max() / len(x) > 1e-3  # the weights do matter
 
 
 def test_the_optimum_does_not_depend_on_the_start() -> None:

@@ -30,11 +30,6 @@ def test_a_class_without_samples_is_named() -> None:
         statistics.class_means(features, labels, (0, 5))
 
 
-def test_covariance_is_numpys() -> None:
-    features, _ = _samples({0: 9}, dim=3)
-    assert np.allclose(statistics.covariance(features), np.cov(features.double().numpy().T))
-
-
 def test_within_class_covariance_is_the_mean_of_the_classes_own() -> None:
     features, labels = _samples({0: 6, 1: 20, 2: 3}, dim=4)
     sigma, count = statistics.within_class_covariance(features, labels, (0, 1, 2))
