@@ -50,14 +50,6 @@ def test_shared_factor_is_the_root_of_the_mean_covariance() -> None:
     assert torch.allclose(_made(found), each.mean(dim=0).expand(2, -1, -1), atol=1e-4)
 
 
-def test_shared_covariance_is_restored_with_its_root() -> None:
-    covariances = SharedCovariance("within", Repairs())
-    covariances.learn_base(*_base())
-    copy = SharedCovariance("within", Repairs())
-    copy.load_state_dict(covariances.state_dict())
-    assert torch.equal(copy.root(), covariances.root())
-
-
 def test_base_classes_have_their_own_covariance() -> None:
     covariances, means = _borrowed()
     features, labels, ids = _base()
@@ -74,13 +66,6 @@ def test_new_classes_borrow_the_mean_of_the_nearest(nearest: int, lenders: list[
     found = _made(covariances.factors(_unit(), means)(near_three, torch.tensor([BASE])))
     stored = covariances.state_dict()["base_covariances"]
     assert torch.allclose(found[0], stored[lenders].mean(dim=0), atol=1e-4)
-
-
-def test_sessions_leave_borrowed_covariances_as_they_are() -> None:
-    covariances, _ = _borrowed()
-    before = covariances.state_dict()["base_covariances"].clone()
-    covariances.learn_session(torch.rand(3, DIM), torch.tensor([5, 5, 5]), (5,), BASE)
-    assert torch.equal(covariances.state_dict()["base_covariances"], before)
 
 
 def test_a_base_class_of_one_sample_has_the_others_mean() -> None:
@@ -103,11 +88,6 @@ def test_recursion_is_the_class_weighted_mean_for_any_sequence(ways: tuple[int, 
         sigma = update_covariance(sigma, seen, session, way)
         seen += way
     assert torch.allclose(sigma, torch.stack(each).mean(dim=0))
-
-
-def test_nothing_new_leaves_the_covariance_as_it_is() -> None:
-    old = torch.eye(2, dtype=torch.float64)
-    assert torch.equal(update_covariance(old, 3, torch.zeros(2, 2), 0), old)
 
 
 def test_symmetric_root_squares_to_the_covariance() -> None:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.method import MethodContext
 from fscil_bench.methods._shared.cosine import cosine_logits
-from fscil_bench.methods.ldc import matching
+from fscil_bench.methods.ldc import classifier, matching
 from fscil_bench.methods.ldc.covariance import symmetric_root
 from fscil_bench.methods.ldc.ldc import Ldc
 from fscil_bench.methods.ldc.params import LdcParams
@@ -203,34 +203,12 @@ def test_stored_bytes(overrides: dict[str, Any], means: str) -> None:
     assert method.state_bytes() == 4 * values
 
 
-def test_only_new_rows_move_where_old_ones_are_frozen() -> None:
-    method = _started({"train_rows": "new", "lr": 1.0})
-    before = method.classifier.clone()
-    method.learn_session(_session(1))
-    assert torch.allclose(method.classifier[:BASE], before, atol=1e-6)
-    new = _session(1).features.sqrt()
-    assert not torch.allclose(method.classifier[BASE], new[:SHOT].mean(dim=0), atol=1e-3)
-
-
-def test_rows_keep_the_norm_of_their_means() -> None:
-    method = _started({"lr": 1.0})
-    before = method.classifier.norm(dim=1)
-    method.learn_session(_session(1))
-    assert torch.allclose(method.classifier[:BASE].norm(dim=1), before)
-
-
 def test_prototypes_stay_class_means_while_rows_train() -> None:
     method = _learnt({"means": "prototype", "lr": 1.0})
     base = _session(0)
     first = base.features[base.labels == 0].sqrt().mean(dim=0)
     assert torch.allclose(method.state_dict()["prototypes"][0], first, atol=1e-5)
     assert not torch.allclose(method.classifier[0], first, atol=1e-2)
-
-
-def test_unit_depends_on_base_randomness_alone() -> None:
-    first, second = (_method(seed=seed).pretrain(_session(0), lambda _: None) for seed in (0, 1))
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_pretrain_params_are_all_that_shape_the_unit() -> None:
@@ -366,20 +344,6 @@ def test_virtual_classes_without_a_covariance_to_mix_are_refused() -> None:
         Ldc.check(Ldc.Params(virtual_classes=0.5, covariance="empirical"), ToyTask().terms)
 
 
-def test_baseline_is_class_means_whatever_the_weights_and_generates_nothing() -> None:
-    method = _learnt({"sampler": "none", "few_shot_weight": 5.0, "epochs": 50})
-    assert torch.allclose(method.scores(_queries()), _means_only(0.5), atol=1e-4)
-    assert set(method.artifacts()) == {"feature_power"}
-    assert method.notes() == {}
-
-
-def test_released_noise_puts_the_samples_of_a_class_on_a_line() -> None:
-    drawn = _learnt({"sampler": "released"}).artifacts()["generated_step0"]
-    for rows in drawn:
-        spread = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
-        assert spread[1] < 1e-4 * spread[0]
-
-
 def test_posterior_means_shrink_the_shots_by_the_mapped_covariance() -> None:
     method = _started({"new_means": "posterior", "space": "raw", "epochs": 0})
     base, session = _session(0), _session(1)
@@ -408,12 +372,6 @@ def test_counts_of_the_shots_are_kept_where_the_recurrent_step_sees_them() -> No
     assert "counts" not in _learnt({"recurrent_inputs": "shots", "recurrent_steps": 0}).state_dict()
 
 
-def test_posterior_leaves_base_classes_and_the_sample_mean_of_the_baseline_alone() -> None:
-    shrunk, plain = (_learnt({"new_means": m, "sampler": "none"}) for m in ("posterior", "sample"))
-    assert torch.equal(shrunk.classifier[:BASE], plain.classifier[:BASE])
-    assert not torch.allclose(shrunk.classifier[BASE:], plain.classifier[BASE:], atol=1e-2)
-
-
 def test_plans_short_of_the_optimum_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = {"loss": "emd", "directions": "full", "unit_steps": 2}
     assert _started(exact).notes()["emd_plans_not_optimal"] == 0
@@ -439,6 +397,93 @@ def test_artifacts_are_generated_features_per_step_and_the_loss_curve() -> None:
     restored = _method({"recurrent_steps": 2})
     restored.load_state_dict(method.state_dict())
     assert "generated_step0" not in restored.artifacts()
+
+
+@pytest.mark.parametrize(("rate", "value"), [("unit_lr", 1e30), ("lr", 1e38)])
+def test_a_rate_that_diverges_is_named(rate: str, value: float) -> None:
+    with pytest.raises(FscilError, match=rf"'ldc': the .* diverges .*; lower {rate} = 1e\+3"):
+        _learnt({rate: value})
+
+
+def _tiny(index: int, spread: float = 0.03) -> tuple[Session, Queries]:
+    """Return a session of four base classes of 8 images or two of 5, D = 64, and its queries.
+
+    Class means share most of their length; what they differ by, √64 · `spread` each, is more than
+    three times what the samples of a class do.
+    """
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.rand(64, generator=generator) + spread * torch.randn(8, 64, generator=generator)
+    ids = range(4) if index == 0 else range(2 + 2 * index, 4 + 2 * index)
+    noise = torch.Generator().manual_seed(index)
+
+    def drawn(labels: torch.Tensor) -> torch.Tensor:
+        near = centres[labels] + 0.3 * spread * torch.randn(len(labels), 64, generator=noise)
+        return near.clamp(min=0)
+
+    labels = torch.tensor(ids).repeat_interleave(8 if index == 0 else 5)
+    views = {"plain": drawn(labels)}
+    session = Session(labels, views, index=index, class_ids=tuple(ids), classes_seen=ids.stop)
+    return session, Queries({"plain": drawn(torch.arange(ids.stop).repeat_interleave(10))})
+
+
+@pytest.mark.parametrize(("least", "kept"), [(classifier.LEAST_GAIN, True), (-1.0, False)])
+def test_rows_stay_where_the_softmax_cannot_tell_class_means_apart(
+    least: float, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classifier, "LEAST_GAIN", least)
+    method = start(ToyTask(), Ldc, LdcParams(unit_steps=0))
+    for index in range(3):
+        session, queries = _tiny(index)
+        (method.learn_session if index else method.learn_base)(session)
+    truth = torch.arange(8).repeat_interleave(10)
+    accuracy = float((method.scores(queries).argmax(dim=1) == truth).float().mean())
+    assert method.notes().get("sessions_at_means") == (2 if kept else None)
+    assert torch.equal(method.classifier, method.prototypes) == kept
+    assert accuracy == 1 if kept else accuracy < 0.7
+
+
+def test_a_class_mean_as_likely_as_chance_leaves_nothing_to_train_on() -> None:
+    # Two unit vectors of cosine c: the own log p is −log(1 + exp(−T(1 − c))), chance −log 2, which
+    # is 0.2 nats less at T(1 − c) = 0.4503.
+    for gap, trained in ((0.451, True), (0.449, False)):
+        cosine = 1 - gap / 16
+        rows = torch.tensor([[1.0, 0.0], [cosine, (1 - cosine**2) ** 0.5]])
+        assert classifier.separable(rows, 16.0) == trained
+
+
+@pytest.mark.parametrize(("images", "trained"), [(2, False), (3, True)])
+def test_a_unit_is_trained_only_where_samples_span_all_dimensions(
+    images: int, trained: bool
+) -> None:
+    base = _session(0)
+    keep = torch.cat([(base.labels == c).nonzero()[:images, 0] for c in base.class_ids])
+    views = {"plain": base.features[keep]}
+    method = _method()
+    found = method.pretrain(replace(base, labels=base.labels[keep], views=views), lambda _: None)
+    method.load_pretrained(found)
+    # 6 classes of 2 images have 6 degrees of freedom, of 3 images 12, as many as dimensions.
+    assert bool(found["mapping.last"].any()) == trained
+    assert ("degrees of freedom" in str(method.notes().get("unit_trained"))) != trained
+
+
+def test_a_unit_that_training_makes_worse_is_not_kept() -> None:
+    method = _started({"unit_lr": 50.0, "unit_steps": 3})
+    assert "no better than the shared covariance" in str(method.notes()["unit_trained"])
+    assert not method.unit.mapping.last.any() and not method.unit.calibration.last.any()
+
+
+@pytest.mark.parametrize(("bias", "outside"), [(1.5, 0), (2.0, 8), (-2.0, 8), (np.nan, 8)])
+def test_a_mapped_covariance_far_from_the_shared_one_is_that_one(bias: float, outside: int) -> None:
+    """A bias b of the mapping alone multiplies every covariance by exp 2b; 30 is exp 3.4."""
+    method = _started({"recurrent_steps": 0, "unit_steps": 0, "epochs": 0})
+    with torch.no_grad():
+        method.unit.mapping.last_bias.fill_(bias)
+    method.learn_session(_session(1))
+    drawn = torch.from_numpy(method.artifacts()["generated_step0"])
+    within = torch.stack([rows.var(dim=0).sum() for rows in drawn]).mean()
+    share = float(within / _sigma(method).trace())
+    assert method.notes().get("classes_outside_spread", 0) == outside
+    assert share == pytest.approx(1 if outside else np.exp(2 * bias), rel=0.1)
 
 
 QUICK = {"unit_steps": 8, "unit_samples": 16, "hidden": 4, "epochs": 10, "lr": 0.1}
@@ -476,26 +521,6 @@ def test_an_episode_trains_rows_of_its_classes_alone(overrides: dict[str, Any]) 
     assert scores.shape == plain.shape == (len(queries), shots.way)
     assert not torch.allclose(scores, plain, atol=0.01)
     assert (scores.argmax(dim=1) == plain.argmax(dim=1)).float().mean() > 0.8
-
-
-@pytest.mark.parametrize(
-    "off",
-    [{"sampler": "none"}, {"epochs": 0}, {"sampled_weight": 0.0, "few_shot_weight": 0.0}],
-    ids=str,
-)
-def test_an_episode_without_training_is_class_means(off: dict[str, Any]) -> None:
-    method, task = _on_toy_task(off)
-    scores = method.episode_scores(*task.episode(0))
-    expected = cosine_logits(task.episode(0)[1].features.sqrt(), _means(task), 16.0)
-    assert torch.allclose(scores, expected, atol=1e-4)
-
-
-def test_columns_follow_the_class_ids() -> None:
-    method, task = _on_toy_task({"sampler": "none"})
-    shots, queries = task.episode(0)
-    turned = replace(shots, class_ids=shots.class_ids[::-1])
-    scores = method.episode_scores(shots, queries)
-    assert torch.equal(method.episode_scores(turned, queries), scores.flip(1))
 
 
 def test_episodes_of_one_number_have_the_same_noise_and_others_have_other() -> None:

@@ -164,15 +164,6 @@ def test_hellinger_is_the_bhattacharyya_distance_of_the_fitted_gaussians() -> No
         assert float(found[c]) == pytest.approx(expected)
 
 
-def test_divergences_of_diagonal_gaussians_add_up_over_dimensions() -> None:
-    generator = torch.Generator().manual_seed(0)
-    m1, v1, m2, v2 = torch.rand(4, 2, 4, generator=generator, dtype=torch.float64) + 0.5
-    p = NORMAL(m1, scale_tril=torch.diag_embed(v1.sqrt()))
-    q = NORMAL(m2, scale_tril=torch.diag_embed(v2.sqrt()))
-    expected = matching.gaussian_bhattacharyya(m1, v1, m2, v2).sum(dim=1)
-    assert torch.allclose(matching.full_bhattacharyya(p, q), expected)
-
-
 def test_js_of_one_dimension_approaches_the_quadrature() -> None:
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(2, 1, 40_000, 1, generator=generator, dtype=torch.float64)
