@@ -20,7 +20,7 @@ from fscil_bench.methods.fact import (
 )
 from fscil_bench.methods.ncm import NCM, Cosine
 from fscil_bench.representation import TrainingBatch
-from fscil_bench.testing import BASE, DIM, SESSIONS, ToyTask, check_method, check_representation
+from fscil_bench.testing import BASE, DIM, ToyTask, learnt
 
 
 class Halves(nn.Module):
@@ -57,14 +57,6 @@ def fact_head() -> FactHead:
     return FactHead(DIM, BASE, 5, torch.Generator().manual_seed(0))
 
 
-def scores(method: Any) -> list[torch.Tensor]:
-    task, found = ToyTask(), []
-    for number in range(SESSIONS + 1):
-        (method.learn_session if number else method.learn_base)(task.session(number))
-        found.append(method.scores(task.queries()))
-    return found
-
-
 def test_without_gamma_the_loss_is_that_of_cosine() -> None:
     head, rows = fact_head(), nn.Linear(DIM, BASE, bias=False)
     rows.weight = head.rows
@@ -99,19 +91,13 @@ def test_a_backbone_without_stages_is_refused() -> None:
 
 
 def test_with_eta_0_it_predicts_as_class_means_do() -> None:
-    task = ToyTask(needs=Fact.needs)
-    fact = scores(Fact(Fact.Params(eta=0.0), task.context(Fact)))
-    means = scores(NCM(NCM.Params(), task.context(NCM)))
-    for one, other in zip(fact, means, strict=True):
-        assert torch.equal(one.argmax(1), other.argmax(1))
+    queries = ToyTask(queries=100).queries()
+    fact, means = (m.scores(queries) for m in (learnt(Fact, {"eta": 0.0}), learnt(NCM)))
+    assert torch.equal(fact.argmax(1), means.argmax(1))
 
 
 def test_with_eta_1_only_the_likeness_to_virtual_prototypes_counts() -> None:
-    task = ToyTask(needs=Fact.needs)
-    method = Fact(Fact.Params(eta=1.0), task.context(Fact))
-    base = task.session(0)
-    method.learn_base(base)
-    queries = task.queries()
+    method, queries = learnt(Fact, {"eta": 1.0}), ToyTask().queries()
     unit = nn.functional.normalize
     likeness = unit(queries.features) @ unit(method.virtual).T
     expected = (likeness @ (unit(method.virtual) @ unit(method.prototypes).T)).softmax(dim=1)
@@ -122,11 +108,6 @@ def test_only_the_strongest_similarities_are_kept() -> None:
     given = torch.tensor([[0.3, -0.2, 0.9], [0.1, 0.5, 0.4]])
     assert strongest(given, 3) is given
     assert strongest(given, 1).tolist() == [[0.0, 0.0, pytest.approx(0.9)], [0.0, 0.5, 0.0]]
-
-
-def test_both_keep_to_their_contracts() -> None:
-    check_method(Fact)
-    check_representation(FactRepresentation)
 
 
 INF = float("inf")
@@ -143,26 +124,21 @@ def test_every_virtual_prototype_is_linked_to_so_many_classes() -> None:
     assert draw_links(2, 4, 3, torch.Generator()).sum(dim=0).tolist() == [2] * 4
 
 
-def test_the_second_choice_is_the_best_linked_virtual_prototype() -> None:
-    logits = torch.tensor([[5.0, 1.0, 3.0, 2.0]])
-    links = torch.tensor([[False, True], [True, True]])
-    loss = second_choice_loss(logits, torch.tensor([0]), links)
-    # Class 0 is out; virtual prototype 1 is the one linked, though 0 has the larger logit.
-    assert float(loss) == pytest.approx(softmax_loss([1.0, 3.0, 2.0], 2))
-
-
-def test_an_allowed_prototype_wins_though_all_its_logits_are_negative() -> None:
-    logits = torch.tensor([[5.0, 1.0, -1.0, -2.0]])
-    links = torch.tensor([[False, True], [True, True]])
-    loss = second_choice_loss(logits, torch.tensor([0]), links)
-    assert float(loss) == pytest.approx(softmax_loss([1.0, -1.0, -2.0], 2))
-
-
-def test_a_class_without_links_may_choose_any() -> None:
-    logits = torch.tensor([[5.0, 1.0, 3.0, 2.0]])
-    links = torch.tensor([[False, False], [True, True]])
-    loss = second_choice_loss(logits, torch.tensor([0]), links)
-    assert float(loss) == pytest.approx(softmax_loss([1.0, 3.0, 2.0], 1))
+@pytest.mark.parametrize(
+    ("virtual", "linked", "chosen"),
+    [
+        ([3.0, 2.0], [False, True], 1),  # though 0 has the larger logit
+        ([-1.0, -2.0], [False, True], 1),  # though all are negative
+        ([3.0, 2.0], [False, False], 0),  # a class without links may choose any
+    ],
+)
+def test_the_second_choice_is_the_best_linked_virtual_prototype(
+    virtual: list[float], linked: list[bool], chosen: int
+) -> None:
+    links = torch.tensor([linked, [True, True]])
+    loss = second_choice_loss(torch.tensor([[5.0, 1.0, *virtual]]), torch.tensor([0]), links)
+    # Class 0, which is the sample's own, is out.
+    assert float(loss) == pytest.approx(softmax_loss([1.0, *virtual], 1 + chosen))
 
 
 def test_a_mixed_sample_is_virtual_first_and_known_second() -> None:

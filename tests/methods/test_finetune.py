@@ -24,12 +24,6 @@ def test_rate_zero_leaves_old_logits_unchanged() -> None:
     torch.testing.assert_close(scores[-1][:, :BASE], scores[0])
 
 
-def test_zero_epochs_only_append_rows() -> None:
-    method, scores = finetuned(epochs=0)
-    assert method.rows.shape == (BASE + WAY * SESSIONS, 16)
-    torch.testing.assert_close(scores[-1][:, :BASE], scores[0])
-
-
 def test_predictions_move_to_the_newest_classes() -> None:
     for head in ("linear", "cosine"):
         _, scores = finetuned(epochs=40, lr=0.1, head=head)
