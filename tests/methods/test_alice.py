@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from fscil_bench.methods.alice import Alice, AliceHead, fused, margin_loss, pair_count, pair_labels
 from fscil_bench.representation import TrainingBatch
-from fscil_bench.testing import check_representation
 
 DIM, CLASSES, WIDTH = 6, 3, 10
 
@@ -103,8 +102,3 @@ def test_fusion_adds_rows_for_pairs_and_they_are_not_handed_on() -> None:
     assert built.rows.weight.shape == (CLASSES + 3, WIDTH)
     assert made.classifier(built).shape == (CLASSES, DIM)
     assert bool(torch.isfinite(made.loss(Pooled(), built, batch())))
-
-
-@pytest.mark.parametrize("fusion", [False, True])
-def test_it_keeps_to_its_contract(fusion: bool) -> None:
-    check_representation(Alice, {"fusion": fusion, "width": 32})

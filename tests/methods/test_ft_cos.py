@@ -1,33 +1,13 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch.nn import functional as F
 
 from fscil_bench.methods.ft_cos import FtCos, FtCosParams, fine_tuned
-from fscil_bench.methods.ncm import NCM
-from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method, learnt
+from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, learnt
 
 ROOT_HALF = 0.5**0.5
-
-
-@pytest.mark.parametrize(
-    "params", [{"space": "tukey", "steps": 3}, {"mean": "unit", "steps": 3}, {"steps": 0}]
-)
-def test_it_keeps_the_contract_with_every_option(params: dict[str, Any]) -> None:
-    check_method(FtCos, params)
-
-
-@pytest.mark.parametrize("space", ["raw", "tukey"])
-@pytest.mark.parametrize("mean", ["raw", "unit"])
-def test_without_steps_it_is_nearest_class_mean(space: str, mean: str) -> None:
-    options = {"space": space, "mean": mean}
-    task, method, means = ToyTask(), learnt(FtCos, options | {"steps": 0}), learnt(NCM, options)
-    assert torch.equal(method.scores(task.queries()), means.scores(task.queries()))
-    shots, queries = task.episode(0)
-    assert torch.equal(method.episode_scores(shots, queries), means.episode_scores(shots, queries))
 
 
 def test_the_first_step_by_hand() -> None:

@@ -9,12 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fscil_bench.methods._shared.softmax import Fit, fit_logistic
 from fscil_bench.methods.logistic import Logistic
-from fscil_bench.testing import BASE, SESSIONS, WAY, ToyTask, check_method, learnt
-
-
-@pytest.mark.parametrize("params", [{}, {"space": "tukey"}, {"penalty": 0.01}], ids=str)
-def test_the_method_conforms(params: dict[str, Any]) -> None:
-    check_method(Logistic, params)
+from fscil_bench.testing import BASE, SESSIONS, WAY, ToyTask, learnt
 
 
 def test_a_base_classs_mean_counts_as_often_as_a_new_class_has_shots() -> None:

@@ -20,7 +20,7 @@ from fscil_bench.methods.mahalanobis import (
 )
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.protocol import Session
-from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method, learnt, start
+from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, learnt, start
 
 CLASSES = BASE + WAY * SESSIONS
 
@@ -134,30 +134,7 @@ def test_scores_of_covariances_of_their_own(borrowed: float, use_correlation: bo
         assert np.allclose(scores[:, c], -expected / DIM, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("covariance", ["shared", "per_class"])
-def test_it_is_euclidean_where_nothing_is_left_of_the_covariance(covariance: str) -> None:
-    settings = {"gamma1": 1e7, "gamma2": 0, "correlation": True}
-    task = ToyTask(queries=60)
-    method = learnt(Mahalanobis, settings | {"covariance": covariance})
-    queries = torch.from_numpy(_units(task.queries().features)).float()
-    nearest = torch.cdist(queries, method.means).argmin(dim=1)
-    assert torch.equal(method.scores(task.queries()).argmax(dim=1), nearest)
-
-
 # The method.
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"covariance": "per_class"},
-        {"covariance": "per_class", "borrowed": 1, "correlation": True},
-        {"covariance": "per_class", "borrowed": 0, "gamma1": 0, "gamma2": 0},
-        {"space": "raw", "correlation": True},
-    ],
-)
-def test_it_keeps_the_contract_with_every_option(params: dict[str, Any]) -> None:
-    check_method(Mahalanobis, params)
 
 
 @pytest.mark.parametrize(

@@ -71,16 +71,6 @@ def test_training_is_gradient_descent_on_both_terms(
     assert len(losses) == params.epochs
 
 
-def test_a_row_of_zeros_stays_finite() -> None:
-    rows = torch.zeros(2, 3)
-    features = F.normalize(torch.ones(2, 3), dim=1)
-    loss, gradient = classifier.cross_entropy(
-        rows, features, torch.tensor([0, 1]), torch.ones(2), 16.0
-    )
-    assert torch.isfinite(loss)
-    assert torch.isfinite(gradient).all()
-
-
 def test_epochs_computed_together_are_those_computed_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
