@@ -46,13 +46,6 @@ def test_the_margin_is_taken_off_the_true_class() -> None:
     assert float(found) == pytest.approx(math.log(math.exp(1.2) + 1) - 1.2)
 
 
-def test_without_margin_it_is_cross_entropy_on_scaled_cosines() -> None:
-    features, rows = torch.randn(4, DIM), torch.randn(CLASSES, DIM)
-    labels = torch.tensor([0, 1, 2, 0])
-    expected = F.cross_entropy(16 * F.normalize(features) @ F.normalize(rows).T, labels)
-    assert float(margin_loss(features, rows, labels, 16.0, 0.0)) == pytest.approx(float(expected))
-
-
 def test_two_equal_views_cost_what_one_does_and_other_ones_do_not() -> None:
     one = float(loss(head(), batch(), views=1))
     assert float(loss(head(), batch(), views=2)) == pytest.approx(one, rel=1e-5)

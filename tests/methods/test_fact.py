@@ -53,14 +53,6 @@ def test_without_gamma_the_loss_is_that_of_cosine() -> None:
     assert float(made(start_epoch=1).loss(network(), head, batch(epoch=1))) > float(expected)
 
 
-def test_the_reserved_part_is_proportional_to_gamma() -> None:
-    head = fact_head()
-    plain, one, three = (
-        float(made(gamma=g).loss(network(), head, batch())) for g in (0.0, 0.1, 0.3)
-    )
-    assert three - plain == pytest.approx(3 * (one - plain), rel=1e-4)
-
-
 def test_the_reserved_part_trains_the_virtual_rows() -> None:
     head = fact_head()
     made().loss(network(), head, batch()).backward()

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from fscil_bench.methods.ft_cos import FtCos, FtCosParams, fine_tuned
-from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, learnt
+from fscil_bench.testing import ToyTask, learnt
 
 ROOT_HALF = 0.5**0.5
 
@@ -54,7 +54,3 @@ def test_an_episode_is_trained_without_the_base_classes() -> None:
     assert torch.equal(method.episode_scores(shots, queries), scores)
     plain = learnt(FtCos, {"steps": 0}).episode_scores(shots, queries)
     assert float((scores - plain).abs().max()) > 1e-3
-
-
-def test_it_stores_rows_alone() -> None:
-    assert learnt(FtCos).state_bytes() == 4 * (BASE + WAY * SESSIONS) * DIM

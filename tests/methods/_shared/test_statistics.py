@@ -48,18 +48,6 @@ def test_classes_of_one_sample_contribute_nothing() -> None:
     assert not sigma.any()
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_features_that_are_no_numbers_are_named_by_class_and_row(value: float) -> None:
-    features, labels = _samples({0: 3, 8: 3}, dim=2)
-    samples, queries = LabelledSamples(labels, {"plain": features}), Queries({"plain": features})
-    assert torch.equal(statistics.in_space(samples), features)
-    features[4, 1] = value
-    with pytest.raises(DataError, match=r"class 8: row 4 holds NaN or infinity"):
-        statistics.in_space(samples)
-    with pytest.raises(DataError, match=r"query features: row 4"):
-        statistics.in_space(queries)
-
-
 def test_tukey_space_is_a_power_and_refuses_negative_features() -> None:
     features = torch.tensor([[0.0, 4.0], [9.0, -0.1], [-1.0, 0.0]])
     samples = LabelledSamples(torch.tensor([2, 3, 4]), {"plain": features})

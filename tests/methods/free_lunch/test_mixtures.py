@@ -73,16 +73,3 @@ def test_samples_are_shared_out_evenly_over_a_classs_shots() -> None:
     owners = torch.tensor([3, 3, 3, 8, 8])
     assert shares(owners, 8).tolist() == [3, 3, 2, 4, 4]
     assert shares(owners, 2).tolist() == [1, 1, 0, 1, 1]
-
-
-def test_no_class_has_no_samples_and_classes_add_up() -> None:
-    none = Mixtures.none(MEANS, 1)
-    samples, labels = none.sample(5, STORED, NONE, torch.Generator())
-    assert samples.shape == (0, 2)
-    assert labels.shape == (0,)
-    both = none.with_classes(_mixture([[1.0, 0.0]], [2], k=1))
-    both = both.with_classes(_mixture([[0.0, 5.0]], [3], k=1))
-    assert both.owners.tolist() == [2, 3]
-    assert both.neighbours[1].tolist() == [2]
-    drawn = both.sample(5, STORED, NONE, torch.Generator())
-    assert drawn[0].shape == (10, 2)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from fscil_bench.methods._shared.statistics import covariance
 from fscil_bench.methods.ldc.covariance import (
     BorrowedCovariances,
     Repairs,
@@ -90,30 +89,11 @@ def test_recursion_is_the_class_weighted_mean_for_any_sequence(ways: tuple[int, 
     assert torch.allclose(sigma, torch.stack(each).mean(dim=0))
 
 
-def test_symmetric_root_squares_to_the_covariance() -> None:
-    features = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
-    sigma = covariance(features)
-    root = symmetric_root(sigma)
-    assert root.raised == 0
-    assert torch.allclose(root.matrix, root.matrix.T)
-    assert torch.allclose(root.matrix @ root.matrix, sigma)
-
-
 def test_the_largest_raise_is_a_fraction_of_the_mean_eigenvalue() -> None:
     root = symmetric_root(torch.diag(torch.tensor([5.0, 1.0, -0.6])))
     assert root.raised == 1
     assert root.largest_raise == pytest.approx(0.6 / 1.8, rel=1e-4)
     assert symmetric_root(torch.eye(3)).largest_raise == 0
-
-
-def test_repairs_keep_the_most_of_each_and_name_a_size_only_where_there_is_one() -> None:
-    repairs = Repairs()
-    repairs.rooted(symmetric_root(torch.eye(3)))
-    assert repairs.notes() == {"eigenvalues_raised": 0, "classes_without_covariance": 0}
-    for values in ([1.0, 1.0, -1.0, 1.0], [4.0, 0.0, 0.0, 0.0]):
-        repairs.rooted(symmetric_root(torch.diag(torch.tensor(values))))
-    assert repairs.notes()["eigenvalues_raised"] == 3
-    assert repairs.notes()["largest_raise"] == 2.0
 
 
 def test_root_of_nothing_is_finite() -> None:

@@ -46,6 +46,13 @@ def _learnt(overrides: Mapping[str, Any] | None = None, sessions: int = SESSIONS
     return learnt(Ldc, SMALL | dict(overrides or {}), sessions=sessions)
 
 
+def _few(session: Session, count: int) -> Session:
+    """Return a session of the first `count` samples of each class."""
+    kept = torch.cat([(session.labels == c).nonzero()[:count, 0] for c in session.class_ids])
+    views = {"plain": session.features[kept]}
+    return replace(session, labels=session.labels[kept], views=views)
+
+
 def _sigma(method: Ldc) -> torch.Tensor:
     return method.state_dict()["covariance"]
 
@@ -246,14 +253,8 @@ def test_constant_features_are_repaired_and_noted(
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_more_dimensions_than_samples_are_repaired_and_noted(form: dict[str, Any]) -> None:
-    def few(index: int) -> Session:
-        session = _session(index, shot=2)
-        keep = torch.cat([(session.labels == c).nonzero()[:2, 0] for c in session.class_ids])
-        views = {"plain": session.features[keep]}
-        return replace(session, labels=session.labels[keep], views=views)
-
     method = _method({"space": "raw"} | form)
-    _survives(method, few(0), few(1))
+    _survives(method, _few(_session(0), 2), _few(_session(1), 2))
     own = method.params.covariance == "empirical"
     assert method.notes()["eigenvalues_raised"] == DIM - (1 if own else BASE)
     assert 0.9e-6 < method.notes()["largest_raise"] < 2e-6
@@ -261,12 +262,8 @@ def test_more_dimensions_than_samples_are_repaired_and_noted(form: dict[str, Any
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_base_classes_of_one_sample_have_no_covariance_and_are_noted(form: dict[str, Any]) -> None:
-    session = _session(0)
-    keep = torch.cat([(session.labels == c).nonzero()[:1, 0] for c in session.class_ids])
-    views = {"plain": session.features[keep]}
-    single = replace(session, labels=session.labels[keep], views=views)
     method = _method(form)
-    _survives(method, single, _session(1))
+    _survives(method, _few(_session(0), 1), _session(1))
     assert method.notes()["classes_without_covariance"] == BASE
 
 
@@ -395,11 +392,8 @@ def test_a_class_mean_as_likely_as_chance_leaves_nothing_to_train_on() -> None:
 def test_a_unit_is_trained_only_where_samples_span_all_dimensions(
     images: int, trained: bool
 ) -> None:
-    base = _session(0)
-    keep = torch.cat([(base.labels == c).nonzero()[:images, 0] for c in base.class_ids])
-    views = {"plain": base.features[keep]}
     method = _method()
-    found = method.pretrain(replace(base, labels=base.labels[keep], views=views), lambda _: None)
+    found = method.pretrain(_few(_session(0), images), lambda _: None)
     method.load_pretrained(found)
     # 6 classes of 3 images have 12 degrees of freedom, of 4 images 18, for 16 dimensions.
     assert bool(found["mapping.last"].any()) == trained
