@@ -198,12 +198,22 @@ def test_gradient_and_value_are_zero_where_student_is_teacher() -> None:
     assert float(logits.grad.abs().max()) < 1e-6
 
 
+def test_the_gradient_is_that_of_pycils_cross_entropy() -> None:
+    """PyCIL's iCaRL: minus the mean of softmax(old/T) · log softmax(new/T), whose factor is 1."""
+    generator = torch.Generator().manual_seed(0)
+    old, new = (torch.randn(6, 4, generator=generator) for _ in range(2))
+    new.requires_grad_()
+    theirs = -((old / 2).softmax(dim=1) * (new / 2).log_softmax(dim=1)).sum() / 6
+    mine = distillation(new, old, 2.0)
+    torch.testing.assert_close(*(torch.autograd.grad(each, new)[0] for each in (mine, theirs)))
+
+
 def test_value_by_hand() -> None:
     # At T = 2 the old probabilities are (3/4, 1/4), the new ones (1/2, 1/2); the third class of
     # the new logits is none of the old ones and does not count.
     old = torch.tensor([[2 * math.log(3), 0.0]])
     new = torch.tensor([[1.0, 1.0, 50.0]])
-    expected = 4 * (0.75 * math.log(1.5) + 0.25 * math.log(0.5))
+    expected = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
     assert float(distillation(new, old, 2.0)) == pytest.approx(expected, rel=1e-5)
     twice = distillation(new.repeat(2, 1), old.repeat(2, 1), 2.0)
     assert float(twice) == pytest.approx(expected, rel=1e-5), "a mean over samples"
