@@ -236,9 +236,10 @@ class IcarlSoftmax(Icarl):
 
     400 base images are stored and stay as they are. A session trains with cross-entropy on its
     own images and, with weight 1 and Hinton's T² = 4, distillation (temperature 2) on all stored
-    ones, whose old logits are those of when it began. Of the network only the last residual block is trained, and
-    the classifier, whose softmax predicts: no exemplar of a new class is kept, nothing is
-    compared with a mean. All else is as in `icarl`, and any of its parameters can be set here.
+    ones, whose old logits are those of when it began. Of the network only the last residual block
+    is trained, and the classifier, whose softmax predicts: no exemplar of a new class is kept,
+    nothing is compared with a mean. All else is as in `icarl`, and any of its parameters can be
+    set here.
 
     Values are those of TOPIC's scripts. Deviations: the 400 are herded, 400 // C0 a base class, and
     Hinton's distillation stands in, as neither is released; the last epoch counts, where it chose
