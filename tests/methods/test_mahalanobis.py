@@ -99,7 +99,7 @@ def test_scores_of_a_shared_covariance_from_first_principles() -> None:
     samples = [rows for t in range(SESSIONS + 1) for rows in _by_class(task.session(t))]
     within = torch.from_numpy(np.mean([np.cov(rows.T) for rows in samples[:BASE]], axis=0))
     inverse = np.linalg.inv(shrunk(within, 0.5, 0.25))
-    means = np.stack([rows.mean(axis=0) for rows in samples])
+    means = F.normalize(torch.tensor(np.stack([rows.mean(axis=0) for rows in samples])), dim=1)
     expected = cdist(_units(task.queries().features), means, "mahalanobis", VI=inverse) ** 2
     scores = method.scores(task.queries())
     assert np.allclose(scores, -expected / DIM, rtol=1e-3, atol=1e-4)
@@ -112,7 +112,7 @@ def test_scores_of_covariances_of_their_own(borrowed: float, use_correlation: bo
     task, method = ToyTask(), learnt(Mahalanobis, {"covariance": "per_class"} | settings)
     samples = [rows for t in range(SESSIONS + 1) for rows in _by_class(task.session(t))]
     means = np.stack([rows.mean(axis=0) for rows in samples])
-    units = means / np.linalg.norm(means, axis=1, keepdims=True)
+    units = means / np.linalg.norm(means, axis=1, keepdims=True)  # as in FeCAM's code
     own = [np.cov(rows.T) for rows in samples]
     scores, queries = method.scores(task.queries()), _units(task.queries().features)
     for c in range(CLASSES):
@@ -123,7 +123,7 @@ def test_scores_of_covariances_of_their_own(borrowed: float, use_correlation: bo
             matrix = borrowed * lent + (1 - borrowed) * own[c]
         matrix = shrunk(torch.from_numpy(matrix), 1.0, 1.0)
         inverse = np.linalg.inv(correlation(matrix) if use_correlation else matrix)
-        expected = cdist(queries, means[c : c + 1], "mahalanobis", VI=inverse)[:, 0] ** 2
+        expected = cdist(queries, units[c : c + 1], "mahalanobis", VI=inverse)[:, 0] ** 2
         assert np.allclose(scores[:, c], -expected / DIM, rtol=1e-3, atol=1e-4)
 
 
