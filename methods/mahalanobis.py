@@ -72,9 +72,9 @@ class Mahalanobis(Method):
     those of a new class much like those of base classes. Distances to class means are therefore
     measured in units of that spread: d² = (x − μ_c)ᵀ·Σ_c⁻¹·(x − μ_c), and the nearest class wins.
     Features are first raised to the power β and brought to length 1, as their means are. Σ is
-    shrunk, since few samples leave directions without any variance: Σ + γ1·V1·I + γ2·V2·(11ᵀ − I), with V1 its mean
-    variance and V2 its mean covariance; `correlation` then divides out the variances, which makes
-    the matrices of different classes alike in size.
+    shrunk, since few samples leave directions without any variance: Σ + γ1·V1·I + γ2·V2·(11ᵀ − I),
+    with V1 its mean variance and V2 its mean covariance; `correlation` then divides out the
+    variances, which makes the matrices of different classes alike in size.
 
     With `shared`, Σ is the mean of the base classes' covariances, for all classes. With
     `per_class`, a base class has its own, and a new one λ·Σ_j s_j·Σ_j + (1 − λ)·S, where S is that

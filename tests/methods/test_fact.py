@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,10 +54,16 @@ def test_without_gamma_the_loss_is_that_of_cosine() -> None:
     assert float(made(start_epoch=1).loss(network(), head, batch(epoch=1))) > float(expected)
 
 
-def test_the_reserved_part_trains_the_virtual_rows() -> None:
-    head = fact_head()
+def test_the_second_choice_is_among_virtual_rows_as_drawn_or_as_trained() -> None:
+    head, moved, samples = fact_head(), fact_head(), replace(batch(), labels=torch.zeros(12).long())
+    with torch.no_grad():
+        moved.virtual.neg_()
+    for choice, same in (("frozen", True), ("trained", False)):
+        # Of one class alone there are no pairs to mix, so that L2 is all that is reserved.
+        losses = [made(second_choice=choice).loss(network(), h, samples) for h in (head, moved)]
+        assert torch.equal(*losses) == same
     made().loss(network(), head, batch()).backward()
-    assert head.virtual.grad is not None and float(head.virtual.grad.abs().min()) > 0
+    assert head.virtual.grad is not None and bool(head.virtual.grad.any()), "L3 and L4 train them"
 
 
 def test_rows_begin_orthogonal_where_there_is_room() -> None:
@@ -75,11 +82,15 @@ def test_with_eta_0_it_predicts_as_class_means_do() -> None:
     assert torch.equal(fact.argmax(1), means.argmax(1))
 
 
-def test_with_eta_1_only_the_likeness_to_virtual_prototypes_counts() -> None:
-    method, queries = learnt(Fact, {"eta": 1.0}), ToyTask().queries()
-    unit = nn.functional.normalize
+@pytest.mark.parametrize(("resemblance", "along"), [("published", 0), ("cosine", 1)])
+def test_with_eta_1_only_the_likeness_to_virtual_prototypes_counts(
+    resemblance: str, along: int
+) -> None:
+    method = learnt(Fact, {"eta": 1.0, "resemblance": resemblance})
+    queries, means, unit = ToyTask().queries(), method.prototypes, nn.functional.normalize
     likeness = unit(queries.features) @ unit(method.virtual).T
-    expected = (likeness @ (unit(method.virtual) @ unit(method.prototypes).T)).softmax(dim=1)
+    means = means / means.square().sum(dim=along, keepdim=True).sqrt()
+    expected = (likeness @ (unit(method.virtual) @ means.T)).softmax(dim=1)
     assert torch.allclose(method.scores(queries), expected, atol=1e-6)
 
 
