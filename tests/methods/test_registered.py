@@ -34,6 +34,7 @@ def test_published_values_and_grids_are_parameters_of_known_protocols(plugin: ty
     [
         ("teen", "cub200", "alpha", 0.5),
         ("teen", "cifar100", "alpha", 0.1),
+        ("cec", "cub200", "queries", 10),
         ("cec_trained", "cub200", "queries", 10),
         ("finetune", "mini_imagenet", "epochs", 50),
         ("joint_naive", "mini_imagenet", "milestone", 45),
