@@ -131,6 +131,13 @@ def test_a_list_orders_the_classes(dataset: Dataset, tmp_path: Path) -> None:
     assert listed(dataset, tmp_path, "c d\né\na\nb").fingerprint != found.fingerprint
 
 
+def test_a_seed_orders_the_classes_and_changes_no_content(dataset: Dataset) -> None:
+    found = reordered(dataset, "seed:1", Path("unused"))
+    assert sorted(found.class_keys) == sorted(KEYS) != list(found.class_keys)
+    assert [found.class_keys[c] for c in found.train.labels] == ["a", "b", "c d", "é", "é"]
+    assert found.fingerprint == dataset.fingerprint
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -12,11 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fscil_bench.data.pixels import Images
-from fscil_bench.data.reader import Dataset, ImageArray
 from fscil_bench.errors import DataError, UsageError
-from fscil_bench.plugins.registry import load_registry
-from fscil_bench.running.sessions import canonical_shots, read_canonical
 
 DATASET = ("cifar100", 4)
 MD5 = "eb9058c3a382ffc7106e4002c42a8d85"
@@ -199,21 +195,6 @@ def test_arrays_that_do_not_fit_together_are_refused(
     tables["train"] = {key: value for key, value in train.items() if value is not None}
     path = unpacked(copies, {name: python2_pickle(table) for name, table in tables.items()})
     assert copies.refusal(path).startswith(f"{path / 'train'}: {expected}")
-
-
-def test_published_shots_are_found_by_index() -> None:
-    protocol, folder = load_registry().protocol("cifar100")
-    table = read_canonical(protocol, folder)
-    labels = np.full(50_000, 0)
-    for _, key, samples in table.rows:
-        labels[[int(sample) for sample in samples]] = int(key)
-    blank = Images(np.empty(0, np.uint8), np.zeros((0, 2), np.int64), np.empty(0, np.int64))
-    train = ImageArray(blank, labels, np.arange(50_000), ())
-    keys = tuple(str(label) for label in range(100))
-    dataset = Dataset("cifar100", keys, keys, train, train, "f")
-    shots = canonical_shots(table, protocol, dataset)
-    assert [len(session) for session in shots] == [25] * 8
-    assert shots[0][:5].tolist() == [29774, 33344, 4815, 6772, 48317]
 
 
 def test_class_folders_are_read_without_an_order(copies: Any) -> None:

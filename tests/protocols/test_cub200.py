@@ -13,11 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fscil_bench.data.pixels import Images
-from fscil_bench.data.reader import Dataset, ImageArray, Item, Pixels
+from fscil_bench.data.reader import Pixels
 from fscil_bench.errors import DataError
-from fscil_bench.plugins.registry import load_registry
-from fscil_bench.running.sessions import canonical_shots, check_dataset, read_canonical
 
 DATASET = ("cub200", 4, 16, 20)
 MD5 = "97eceeb196236b17998738112f37df78"
@@ -203,12 +200,19 @@ def test_what_may_be_held_in_memory_is_bounded(
     assert len(copies.images(path, reversed(items))) == len(items), "that is the archive's order"
 
 
-def test_cub_of_2010_is_told_apart(copies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_archives_and_cub_of_2010_are_told_apart(
+    copies: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     year = "CUB-200 of 2010 (6033 images), which is another data set than CUB-200-2011"
     images = {f"images/{FOLDERS[0]}/{n}.jpg": photograph(0, n) for n in range(3)}
     lists = {"lists/files.txt": b"a", "lists/train.txt": b"b"}
     path = copies.write(images | lists, ARCHIVE)
     assert f"holds 3 images and no CUB_200_2011/images.txt: it is {year}" in copies.refusal(path)
+    path = copies.write({"holiday/beach.png": b"1", "notes.txt": b"3"}, ARCHIVE)
+    assert copies.refusal(path) == (
+        f"{path}: not the archive of CUB-200-2011, it has no CUB_200_2011/images.txt; it holds 2 "
+        "files (holiday/beach.png, notes.txt)"
+    )
     path.unlink()
 
     older = copies.write(images, "images.tgz")
@@ -253,24 +257,6 @@ def test_images_without_class_folders_are_counted_and_what_is_expected_said(copi
     text = copies.refusal(root)
     assert "24 of the 24 images that images.txt lists are missing" in text
     assert "24 images lie in images/ directly; they are expected in the folders of their" in text
-
-
-def test_another_archive_is_refused_with_what_it_holds(copies: Any) -> None:
-    path = copies.write({"holiday/beach.png": b"1", "notes.txt": b"3"}, ARCHIVE)
-    assert copies.refusal(path) == (
-        f"{path}: not the archive of CUB-200-2011, it has no CUB_200_2011/images.txt; it holds 2 "
-        "files (holiday/beach.png, notes.txt)"
-    )
-
-
-def test_line_ends_marks_and_blank_lines_do_not_matter(copies: Any) -> None:
-    members = data_set()
-    plain = copies.index(copies.write(members, ARCHIVE))
-    for name in members:
-        if name.endswith(("images.txt", "labels.txt", "split.txt", "classes.txt")):
-            lines = members[name].replace(b"\n", b"\r\n\r\n")
-            members[name] = b"\xef\xbb\xbf\r\n" + lines + b" \r\n"
-    assert copies.index(copies.write(members, ARCHIVE)) == plain
 
 
 @pytest.mark.parametrize(
@@ -347,50 +333,6 @@ def test_leftovers_of_other_systems_are_no_images(copies: Any, form: str) -> Non
     members[f"{TOP}/images/{FOLDERS[0]}/._x_1.jpg"] = b"fork"
     members[f"._{TOP}"] = b"fork"
     assert copies.index(kept(copies, members, form)) == expected
-
-
-def published() -> Members:
-    """Return empty files of the canonical shots under made-up names, among 200 classes."""
-    protocol, folder = load_registry().protocol("cub200")
-    files = [
-        (int(key), f"{int(key):03d}.Bird_{key}/Bird_{number}.jpg", 1)
-        for _, key, numbers in read_canonical(protocol, folder).rows
-        for number in numbers
-    ]
-    folders = {n: f"{n:03d}.Bird_{n}" for n in range(1, 201)}
-    files += [(n, f"{folders[n]}/x_{number}.jpg", 0) for n in folders for number in (1, 2)]
-    files += [(n, f"{folders[n]}/y_3.jpg", 1) for n in range(1, 101)]
-    random.Random(0).shuffle(files)
-    listed = list(enumerate(files, start=1))
-    return {
-        f"{TOP}/images.txt": "\n".join(f"{n} {file}" for n, (_, file, _) in listed).encode(),
-        f"{TOP}/image_class_labels.txt": "\n".join(f"{n} {k}" for n, (k, _, _) in listed).encode(),
-        f"{TOP}/train_test_split.txt": "\n".join(f"{n} {h}" for n, (_, _, h) in listed).encode(),
-        f"{TOP}/classes.txt": "\n".join(f"{n} {name}" for n, name in folders.items()).encode(),
-        **{f"{TOP}/images/{file}": b"" for _, file, _ in files},
-    }
-
-
-def image_array(items: tuple[Item, ...]) -> ImageArray:
-    labels, numbers = (
-        np.array([getattr(item, name) for item in items]) for name in ("label", "number")
-    )
-    images = Images.from_block(np.zeros((len(items), 1, 1, 3), np.uint8))
-    return ImageArray(images, labels, numbers, tuple(item.key for item in items))
-
-
-def test_canonical_shots_are_found_by_class_and_number(copies: Any) -> None:
-    protocol, folder = load_registry().protocol("cub200")
-    index = copies.index(copies.write(published(), ARCHIVE), classes=200)
-    train, test = image_array(index.train), image_array(index.test)
-    data = Dataset("cub200", index.class_names, index.class_keys, train, test, "")
-    check_dataset(protocol.override(shot=1), data)
-    shots = canonical_shots(read_canonical(protocol, folder), protocol, data)
-    assert [len(members) for members in shots] == [50] * 10
-    assert [train.keys[i] for i in shots[0][:2]] == [
-        f"{TOP}/images/101.Bird_101/Bird_96148.jpg",
-        f"{TOP}/images/101.Bird_101/Bird_96422.jpg",
-    ]
 
 
 def test_missing_weights_and_data_are_one_message_with_the_data_first(
