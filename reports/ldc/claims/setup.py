@@ -39,10 +39,8 @@ class ClaimsParams(StudyParams):
 
 
 @dataclass(frozen=True)
-class Setup(Terms):
+class Setup(Terms[ClaimsParams]):
     """The variants on one protocol."""
-
-    params: ClaimsParams
 
     @cached_property
     def ablation(self) -> Mapping[str, Variant]:

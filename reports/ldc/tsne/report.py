@@ -13,6 +13,7 @@ from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.request import Wanted
 
+from ..divergence import KL
 from ..shelf import Shelf
 from ..values import means
 from ..variants import Variant, settings, wanted_runs
@@ -21,12 +22,7 @@ from .embedding import Embedding, embedded
 from .figure import embedding_figure
 
 METHOD = "ldc"
-KL = (
-    "KL(generated‖real) in nats between one-dimensional Gaussians, averaged over the axes and as "
-    "many random directions. Sets of half the test images of a class are compared, and the floor "
-    "is one half of the real ones against the other, so that both are too large by about as much. "
-    "n counts classes; ± is the half-width of the 95 % Student-t interval over them."
-)
+COUNTED = "n counts classes; ± is the half-width of the 95 % Student-t interval over them."
 DISTANCES = (
     "t-SNE keeps neighbours together; distances between far points, sizes and densities of clouds "
     "mean nothing in it, and the means are points embedded with the samples."
@@ -61,7 +57,7 @@ class CalibrationTsne(Report):
         """
         del frame
         protocol, variant = self._asked(params)
-        shelf = Shelf(self.results, protocol, [variant])
+        shelf = Shelf(self.results, protocol, {METHOD: variant})
         run = next(iter(shelf.stored(variant).values()), None)
         if run is None:
             (lack,) = shelf.lacks()
@@ -72,7 +68,7 @@ class CalibrationTsne(Report):
             raise FscilError("\n".join([message, *shelf.problems]))
         found = measured(run, params, self.results.evaluation)
         points = embedded(found.shown, params.images, params.perplexity, params.tsne_seed)
-        notes = note_lines(shelf.chosen({METHOD: shelf.runs(variant)}))
+        notes = note_lines(shelf.chosen(shelf.named()))
         return Document(
             f"Calibrated features on {protocol.title} ({protocol.name})",
             [
@@ -122,7 +118,7 @@ def _table(found: Calibration) -> Table:
     columns = [Column(f"step_{r}", f"step {r}", "KL (nats)") for r in range(found.steps + 1)]
     columns.append(Column("floor", "floor"))
     frame = means(rows, list(kl.columns))
-    return Table("calibration-tsne", frame, [*ROW_COLUMNS, *columns], notes=[KL])
+    return Table("calibration-tsne", frame, [*ROW_COLUMNS, *columns], notes=[f"{KL} {COUNTED}"])
 
 
 def _figure(found: Calibration, embedding: Embedding) -> Figure:
