@@ -10,8 +10,7 @@ from fscil_bench.report import Column, Table
 from fscil_bench.reporting.statistics import at_most
 from fscil_bench.reporting.tables import ROW_COLUMNS
 
-from ..divergence import GROUPS, KL, by_group, run_divergences
-from ..features import FEWEST
+from ..divergence import FEWEST, GROUPS, KL, by_group, run_divergences
 from ..shelf import Shelf
 from ..values import difference, means
 from .claim import Claim, Part, both_sides, untested
