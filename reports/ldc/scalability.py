@@ -19,7 +19,7 @@ from fscil_bench.reporting.violins import ViolinPanel, violin_numbers, violins
 from .shelf import Shelf
 from .study import PAIRED, Findings, Study, interval_table, lettered, told
 from .terms import StudyParams, Terms
-from .values import FLOAT, gaps
+from .values import FLOAT, apart
 from .variants import Variant
 
 LDC = "ldc"
@@ -79,12 +79,14 @@ class Scalability(Study):
     def findings(self, terms: Terms[ScalabilityParams], shelf: Shelf) -> Findings:
         """Return drops by session, their slopes, and differences of slopes."""
         orders, seen = terms.params.orders, terms.seen[1:]
-        names = list(dict.fromkeys(name for name, _ in shelf.variants))
-        runs = {name: _by_order(shelf, name, seen) for name in names}
-        pairs = [(name, LDC) for name in names if name != LDC]
+        runs = {name: _by_order(shelf, name, seen) for name, _ in shelf.variants}
+        rivals = [name for name in runs if name != LDC]
         columns = [Column(f"drop_{n}", str(n), "Drop after classes") for n in seen]
         columns.append(Column("slope", "Slope"))
-        more = gaps(runs, pairs, [column.key for column in columns])
+        keys = [column.key for column in columns]
+        more = {name: apart(runs[name], runs[LDC], keys) for name in rivals}
+        paired = {f"{name} − {LDC}": own for name, own in more.items()}
+        differences = interval_table("scalability-differences", paired, columns, MORE, ())
         best = [replace(column, best="lowest") for column in columns]
         best += measure_columns("last", "average")
         several = f"; {orders} class orders are taken together" * (orders > 1)
@@ -92,12 +94,18 @@ class Scalability(Study):
         figure, unit = "slope of the accuracy drop", "points for 10 classes"
         return Findings(
             [
-                Notes(told(runs, pairs, "slope", figure, unit, "pairs of runs")),
-                Section("Accuracy drop", [interval_table(self.name, runs, best, note)]),
-                Section(
-                    "Differences",
-                    [interval_table("scalability-differences", more, columns, MORE, ())],
+                Notes(
+                    told(
+                        runs,
+                        [(name, LDC) for name in rivals],
+                        "slope",
+                        figure,
+                        unit,
+                        "pairs of runs",
+                    )
                 ),
+                Section("Accuracy drop", [interval_table(self.name, runs, best, note)]),
+                Section("Differences", [differences]),
                 _figure(runs, more, seen),
             ],
             {

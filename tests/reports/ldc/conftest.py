@@ -96,16 +96,21 @@ class ClaimsRuns:
         named: Any = {f"session{session}/{name}": array for name, array in arrays.items()}
         np.savez(run.folder / "artifacts.npz", **named)
 
-    def claim(self, judge: Callable[[Setup, Shelf], Claim]) -> Claim:
-        """Return a claim judged by what is stored."""
+    def claim(
+        self, judge: Callable[[Setup, Shelf], Claim | list[Claim]], letter: str = ""
+    ) -> Claim:
+        """Return a claim judged by what is stored; of several that with the letter."""
         shelf = self.shelf()
-        claim = judge(self.setup, shelf)
+        found = judge(self.setup, shelf)
         self.problems = shelf.problems
-        return claim
+        if isinstance(found, Claim):
+            return found
+        return next(claim for claim in found if claim.letter == letter)
 
     def shelf(self) -> Shelf:
         """Return all stored runs that claims need."""
-        return Shelf(self.results(Selection("toy")), self.setup.protocol, self.setup.variants())
+        variants = dict(enumerate(self.setup.variants()))
+        return Shelf(self.results(Selection("toy")), self.setup.protocol, variants)
 
     def results(self, selection: Selection) -> Results:
         """Return everything that is stored."""

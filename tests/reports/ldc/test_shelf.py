@@ -54,7 +54,7 @@ def shelve(store: Store, registry: Registry, toy_protocol: Protocol) -> Any:
     def put(*variants: Variant) -> Shelf:
         episodes = tuple(stored_episodes(store)[0])
         results = Results(registry, Selection(), tuple(store.runs()[0]), episodes)
-        return Shelf(results, toy_protocol, variants)
+        return Shelf(results, toy_protocol, dict(enumerate(variants)))
 
     return put
 
