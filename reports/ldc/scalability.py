@@ -80,11 +80,11 @@ class Scalability(Study):
         """Return drops by session, their slopes, and differences of slopes."""
         orders, seen = terms.params.orders, terms.seen[1:]
         runs = {name: _by_order(shelf, name, seen) for name, _ in shelf.variants}
-        rivals = [name for name in runs if name != LDC]
+        pairs = [(name, LDC) for name in runs if name != LDC]
         columns = [Column(f"drop_{n}", str(n), "Drop after classes") for n in seen]
         columns.append(Column("slope", "Slope"))
         keys = [column.key for column in columns]
-        more = {name: apart(runs[name], runs[LDC], keys) for name in rivals}
+        more = {name: apart(runs[name], runs[LDC], keys) for name, _ in pairs}
         paired = {f"{name} − {LDC}": own for name, own in more.items()}
         differences = interval_table("scalability-differences", paired, columns, MORE, ())
         best = [replace(column, best="lowest") for column in columns]
