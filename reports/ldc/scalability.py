@@ -94,16 +94,7 @@ class Scalability(Study):
         figure, unit = "slope of the accuracy drop", "points for 10 classes"
         return Findings(
             [
-                Notes(
-                    told(
-                        runs,
-                        [(name, LDC) for name in rivals],
-                        "slope",
-                        figure,
-                        unit,
-                        "pairs of runs",
-                    )
-                ),
+                Notes(told(runs, pairs, "slope", figure, unit, "pairs of runs")),
                 Section("Accuracy drop", [interval_table(self.name, runs, best, note)]),
                 Section("Differences", [differences]),
                 _figure(runs, more, seen),
