@@ -8,38 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.store.runs import StoredRun
 
 RATES = ("base_right", "base_to_base", "base_to_new", "new_right", "new_to_new", "new_to_base")
 """What test images of base and of new classes are taken for: their class, another of the same
 kind, one of the other kind."""
-
-
-@dataclass(frozen=True)
-class ConfusedPair:
-    """A class (global id) and the one its test images are taken for, in images a run."""
-
-    true: int
-    predicted: int
-    images: Interval
-    total: float
-
-    @property
-    def classes(self) -> tuple[int, int]:
-        """Both ids."""
-        return self.true, self.predicted
-
-    @property
-    def share(self) -> Interval:
-        """The same in % of the class's test images."""
-        factor = 100 / self.total
-        mean, half_width = factor * self.images.mean, factor * self.images.half_width
-        return Interval(mean, half_width, self.images.count)
 
 
 def classes_seen(run: StoredRun) -> list[int]:
@@ -107,21 +83,14 @@ def forgetting(accuracies: Sequence[float]) -> float:
     return max(before) - last if before else math.nan
 
 
-def confused_pairs(matrices: Sequence[np.ndarray], count: int) -> list[ConfusedPair]:
-    """Return the classes most often taken for another after the last session, most images first.
+def confused_pairs(mean: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """Return the classes (true, predicted) most often confused, most images first.
 
-    `matrices` are those of a row's runs, which have the same classes and test images; the images
-    are averaged over the runs.
+    `mean` is a matrix averaged over runs that have the same classes and test images.
     """
-    mean = np.mean(matrices, axis=0)
-    sizes = mean.sum(axis=1)
     off = mean - np.diag(np.diag(mean))
     order = np.argsort(-off, axis=None, kind="stable")[:count]
-    pairs = [divmod(int(index), len(off)) for index in order if off.flat[index] > 0]
-    return [
-        ConfusedPair(i, j, mean_interval([float(matrix[i, j]) for matrix in matrices]), sizes[i])
-        for i, j in pairs
-    ]
+    return [divmod(int(index), len(off)) for index in order if off.flat[index] > 0]
 
 
 def _trace(matrix: np.ndarray, own: slice) -> int:

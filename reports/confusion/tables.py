@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from fscil_bench.metrics import mean_interval
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.statistics import aggregate
 
@@ -27,8 +28,8 @@ Matrices = Mapping[str, Sequence[np.ndarray]]
 
 def matrices_of(chosen: Chosen) -> dict[str, list[np.ndarray]]:
     """Return the confusion matrices of all chosen runs."""
-    runs = (run for label in chosen.labels for run in chosen.runs(label))
-    return {run.key: confusion_matrices(run) for run in runs}
+    keys = map(str, chosen.frame.index)
+    return {key: confusion_matrices(chosen.results.run(key)) for key in keys}
 
 
 def session_frame(chosen: Chosen, matrices: Matrices) -> pd.DataFrame:
@@ -38,15 +39,14 @@ def session_frame(chosen: Chosen, matrices: Matrices) -> pd.DataFrame:
     the classes that it brought.
     """
     lines = []
-    rows = ((label, run) for label in chosen.labels for run in chosen.runs(label))
-    for label, run in rows:
-        own, seen = matrices[run.key], classes_seen(run)
+    for key, label in chosen.frame["label"].items():
+        own, seen = matrices[str(key)], classes_seen(chosen.results.run(str(key)))
         for session, matrix in enumerate(own):
             since = session_accuracy(own, seen, session)
             found = error_rates(matrix, seen[0])
             found |= {"forgetting": forgetting(since), "plasticity": since[0]}
             percent = {name: 100 * value for name, value in found.items()}
-            place = {"label": label, "key": run.key, "session": session}
+            place = {"label": label, "key": key, "session": session}
             lines.append({**place, "classes_seen": seen[session], **percent})
     return pd.DataFrame(lines)
 
@@ -71,16 +71,16 @@ def by_session(
     And these sessions. With `mean_from` the last column is the mean over those from that one on,
     run by run.
     """
-    runs = sessions.groupby(["label", "key"], sort=False)
-    wide = pd.DataFrame({run: own.set_index("session")[figure] for run, own in runs}).T
+    keys = sessions[["label", "key"]].drop_duplicates()
+    wide = sessions.pivot_table(figure, "key", "session", dropna=False).loc[keys["key"]]
     wide = wide.dropna(axis="columns", how="all")
     shown = [int(session) for session in wide.columns]
     wide.columns = pd.Index([f"session_{session}" for session in shown])
     if mean_from is not None:
         late = [f"session_{session}" for session in shown if session >= mean_from]
         wide["mean"] = wide[late].mean(axis="columns")
-    labelled = wide.assign(label=wide.index.get_level_values(0))
-    return aggregate(labelled, "label", list(wide.columns)), shown
+    measures = list(wide.columns)
+    return aggregate(wide.assign(label=keys["label"].to_numpy()), "label", measures), shown
 
 
 def mean_blocks(chosen: Chosen, label: str, matrices: Matrices) -> np.ndarray:
@@ -96,22 +96,25 @@ def pairs_frame(chosen: Chosen, matrices: Matrices, count: int) -> pd.DataFrame:
     for label in chosen.labels:
         run, *_ = runs = chosen.runs(label)
         names, seen = run.record.class_names, classes_seen(run)
-        for pair in confused_pairs([matrices[each.key][-1] for each in runs], count):
-            own, other = (int(np.searchsorted(seen, c, "right")) for c in pair.classes)
+        last = np.stack([matrices[each.key][-1] for each in runs])
+        sizes = last.mean(axis=0).sum(axis=1)
+        for true, predicted in confused_pairs(last.mean(axis=0), count):
+            images = mean_interval(last[:, true, predicted].astype(float).tolist())
+            own, other = (int(np.searchsorted(seen, c, "right")) for c in (true, predicted))
             lines.append(
                 {
                     "label": label,
-                    "class": names[pair.true],
-                    "class_id": pair.true,
+                    "class": names[true],
+                    "class_id": true,
                     "class_session": own,
-                    "taken_for": names[pair.predicted],
-                    "taken_for_id": pair.predicted,
+                    "taken_for": names[predicted],
+                    "taken_for_id": predicted,
                     "taken_for_session": other,
-                    "images_mean": pair.images.mean,
-                    "images_half_width": pair.images.half_width,
-                    "percent_mean": pair.share.mean,
-                    "percent_half_width": pair.share.half_width,
-                    "n": pair.images.count,
+                    "images_mean": images.mean,
+                    "images_half_width": images.half_width,
+                    "percent_mean": 100 / sizes[true] * images.mean,
+                    "percent_half_width": 100 / sizes[true] * images.half_width,
+                    "n": images.count,
                 }
             )
     return pd.DataFrame(lines)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import pandas as pd
-from pydantic import BeforeValidator
 
 from fscil_bench.errors import FscilError
+from fscil_bench.params import AS_WORDS
 from fscil_bench.report import Column, Document, Figure, Lack, Notes, Report, Section, Table
 from fscil_bench.reporting.accuracy import accuracy_frame
 from fscil_bench.reporting.choice import rows_of_protocol
@@ -30,16 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 FACTS = [
-    "method",
-    "params",
-    "representation",
-    "representation_params",
-    "views",
-    "epochs",
-    "split",
-    "seeds",
-    "representation_seeds",
-    "row",
+    *("method", "params", "representation", "representation_params", "views", "epochs"),
+    *("split", "seeds", "representation_seeds", "row"),
 ]
 GAINS = (
     "In percentage points, with the 95 % Student-t interval of the paired differences; n counts "
@@ -55,10 +46,6 @@ OVER_RULER = (
 )
 
 
-def _words(value: object) -> object:
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-
-
 class GridReport(Report):
     """One row a representation and method, with what each gains over the baseline's."""
 
@@ -70,7 +57,7 @@ class GridReport(Report):
         """`all` shows rows with parameters set by hand too; `views` are those that are needed."""
 
         all: bool = False
-        views: Annotated[tuple[Literal["plain", "flip"], ...], BeforeValidator(_words)] = ("plain",)
+        views: Annotated[tuple[Literal["plain", "flip"], ...], AS_WORDS] = ("plain",)
 
     def requests(self, params: Any) -> Sequence[Wanted]:
         """Return the runs of all methods that need no images on all representations."""
@@ -119,18 +106,12 @@ class GridReport(Report):
 
 def heat_numbers(grid: Grid) -> pd.DataFrame:
     """Return a line for each cell of the heat map: the last session's accuracy in %."""
-    names = grid.frame.drop_duplicates("label").set_index("label")[["shown", "brought"]]
+    names = grid.frame.drop_duplicates("label").set_index("label")
     cells = aggregate(grid.frame, "label", ["last"])
-    return pd.DataFrame(
-        {
-            "method": names["shown"],
-            "representation": names["brought"],
-            "mean": cells["last_mean"],
-            "low": cells["last_mean"] - cells["last_half_width"],
-            "high": cells["last_mean"] + cells["last_half_width"],
-            "n": cells["last_n"],
-        }
-    ).reset_index(drop=True)
+    mean, half = cells["last_mean"], cells["last_half_width"]
+    columns = {"method": names["shown"], "representation": names["brought"], "mean": mean}
+    columns |= {"low": mean - half, "high": mean + half, "n": cells["last_n"]}
+    return pd.DataFrame(columns).reset_index(drop=True)
 
 
 def _grid_table(grid: Grid, facts: pd.DataFrame) -> Table:
@@ -143,8 +124,10 @@ def _grid_table(grid: Grid, facts: pd.DataFrame) -> Table:
     return Table("grid", cells, [*ROW_COLUMNS, *columns], formulas=formulas(*MEASURED))
 
 
-def _gain_sections(grid: Grid, representations: pd.DataFrame, facts: pd.DataFrame) -> list[Section]:
-    """Return the tables of gains that have rows: a group of columns for each ruler there is."""
+def _gain_sections(
+    grid: Grid, representations: pd.DataFrame, facts: pd.DataFrame
+) -> Iterator[Section]:
+    """Yield the tables of gains that have rows: a group of columns for each ruler there is."""
     rulers = grid.frame.drop_duplicates("ruler").set_index("ruler")["shown"]
     columns = [
         replace(column, key=f"{variant}_{column.key}", best="none")
@@ -152,30 +135,15 @@ def _gain_sections(grid: Grid, representations: pd.DataFrame, facts: pd.DataFram
         if variant in rulers.index
         for column in _columns(str(rulers[variant]))
     ]
-    label, count = ROW_COLUMNS
-    return [
-        Section(
-            title,
-            [Table(name, found, [replace(label, heading=first), count, *columns], notes=[note])],
-        )
-        for name, first, title, note, found in (
-            (
-                "representation-gains",
-                "Compared",
-                "What representations gain",
-                OVER_BASELINE + GAINS,
-                representations,
-            ),
-            (
-                "method-gains",
-                "Method",
-                "What methods gain",
-                OVER_RULER + GAINS,
-                method_gains(grid, facts),
-            ),
-        )
-        if len(found)
-    ]
+    methods = method_gains(grid, facts)
+    for kind, first, note, found in (
+        ("representation", "Compared", OVER_BASELINE, representations),
+        ("method", "Method", OVER_RULER, methods),
+    ):
+        if len(found):
+            shown = [replace(ROW_COLUMNS[0], heading=first), ROW_COLUMNS[1], *columns]
+            table = Table(f"{kind}-gains", found, shown, notes=[note + GAINS])
+            yield Section(f"What {kind}s gain", [table])
 
 
 def _columns(group: str) -> list[Column]:
@@ -184,12 +152,9 @@ def _columns(group: str) -> list[Column]:
 
 
 def _heat_map(heat: pd.DataFrame, columns: Sequence[str]) -> Drawing:
-    half = heat["high"] - heat["mean"]
-    texts = [
-        f"{mean:.2f}" if np.isnan(width) else f"{mean:.2f}\n±{width:.2f}"
-        for mean, width in zip(heat["mean"], half, strict=True)
-    ]
-    drawn = heat.assign(text=texts)
+    mean = heat["mean"].map("{:.2f}".format)
+    width = (heat["high"] - heat["mean"]).map("\n±{:.2f}".format, na_action="ignore")
+    drawn = heat.assign(text=mean + width.fillna(""))
     means = drawn.groupby("method", sort=False)["mean"].mean()
     best_first = means.sort_values(ascending=False, kind="stable").index
     values, words = (

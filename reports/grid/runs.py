@@ -53,7 +53,7 @@ def missing_runs(grid: Grid, views: Sequence[str]) -> list[Wanted]:
     selection, registry = grid.chosen.results.selection, grid.chosen.results.registry
     if selection.protocol not in registry.names("protocol"):
         return []  # of a file that is not given, no command can be written
-    rows = [(grid.chosen.spec(label), grid.chosen.axes(label)) for label in grid.chosen.labels]
+    rows = [(spec, grid.chosen.axes(label)) for label, spec in grid.chosen.specs.items()]
     have = {seed for _, axes in rows for _, seed in axes}
     asked = replace(selection, seeds=selection.seeds or tuple(sorted(have)))
     stored = {
@@ -65,13 +65,9 @@ def missing_runs(grid: Grid, views: Sequence[str]) -> list[Wanted]:
     return [
         wanted
         for wanted in grid_runs(asked, views, registry)
-        for request in [wanted.request]
         if (
-            request.method,
-            bool(request.params),
-            request.representation,
-            request.views,
-            request.seed,
+            *(wanted.request.method, bool(wanted.request.params), wanted.request.representation),
+            *(wanted.request.views, wanted.request.seed),
         )
         not in stored
     ]

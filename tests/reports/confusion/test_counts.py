@@ -115,4 +115,4 @@ def test_images_of_classes_that_no_session_brings_are_left_out(run: StoredRun) -
 
 
 def test_nothing_is_confused_where_all_is_right() -> None:
-    assert confused_pairs([np.diag([10, 10])], 5) == []
+    assert confused_pairs(np.diag([10, 10]), 5) == []
