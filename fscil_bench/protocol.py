@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 PositiveInt = Annotated[int, Field(gt=0)]
+NaturalInt = Annotated[int, Field(ge=0)]
 Channels = tuple[float, float, float]
 Augmentation = Literal[
     "crop", "resized_crop", "flip", "autoaugment_cifar10", "autoaugment_imagenet", "cutout"
@@ -64,10 +65,10 @@ class Recipe(_Frozen):
     `milestones` are the epochs at which a `step` schedule multiplies the rate by `gamma`.
     `checkpoint = "best"` keeps the epoch with the highest accuracy on `holdout`, a fraction of
     every base class's *training* images that the backbone is not trained on; test images never
-    choose anything.
+    choose anything. With `epochs = 0` nothing is trained: the network is that of a file.
     """
 
-    epochs: PositiveInt
+    epochs: NaturalInt
     batch_size: PositiveInt = 128
     lr: Annotated[float, Field(gt=0)] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -81,13 +82,20 @@ class Recipe(_Frozen):
 
     def scaled_milestones(self, epochs: int) -> tuple[int, ...]:
         """Return the milestones at the same share of so many epochs, each at least 1."""
-        share = epochs / self.epochs
+        if not epochs:
+            return ()
+        share = epochs / self.epochs if self.epochs else 1.0
         return tuple(dict.fromkeys(max(1, round(share * epoch)) for epoch in self.milestones))
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.checkpoint == "best" and self.holdout == 0:
             raise ValueError('checkpoint = "best" needs holdout > 0 to choose on')
+        if self.holdout and not self.epochs:
+            raise ValueError(
+                f"holdout = {self.holdout} has no meaning with epochs = 0: which images a network "
+                "from a file was trained on is not known"
+            )
         if self.schedule != "step" and self.milestones:
             raise ValueError(f'milestones have no effect with schedule = "{self.schedule}"')
         return self
@@ -187,7 +195,8 @@ class Protocol(_Frozen):
         """Return this protocol with top-level or recipe fields changed, validated anew.
 
         Where `way` or `base_classes` change and `sessions` is not given, there are as many
-        sessions as the classes allow. Milestones keep their share of changed `epochs`.
+        sessions as the classes allow. Milestones keep their share of changed `epochs`, and with
+        0 of them nothing is held out.
 
         Raises:
             UsageError: an unknown name, or a changed value does not fit.
@@ -205,6 +214,8 @@ class Protocol(_Frozen):
         changes |= self._sessions_left(changes)
         if "epochs" in changes and not {"milestones", "schedule"} & set(changes):
             changes["milestones"] = self.recipe.scaled_milestones(changes["epochs"])
+        if changes.get("epochs") == 0:
+            changes = {"holdout": 0.0, "checkpoint": "last", **changes}
         for name, value in changes.items():
             target = data["recipe"] if name in Recipe.model_fields else data
             target[name] = value

@@ -64,7 +64,9 @@ Force = Annotated[bool, typer.Option("--force", help="Make again what is stored.
 class Overrides:
     """Fields of the protocol or its recipe that are changed; None leaves the protocol's own."""
 
-    epochs: int | None = option(None, told="Base-training epochs. (default: the recipe's)")
+    epochs: int | None = option(
+        None, told="Base-training epochs; 0 takes the network of --weights. (default: the recipe's)"
+    )
     way: int | None = option(None, told="New classes a session.")
     shot: int | None = option(None, told="Images of each new class.")
     base_classes: int | None = option(None, told="Classes of the base session.")

@@ -16,6 +16,7 @@ from fscil_bench.reporting.facts import (
     image_facts,
     left_out_lines,
     notes_text,
+    numbers_text,
     parameters_text,
 )
 from fscil_bench.reporting.labels import named_values
@@ -59,7 +60,7 @@ def _data(spec: RunSpec, records: Records, scored: int) -> Facts:
     return {
         "protocol": f"{protocol.title} ({protocol.name}), data set {protocol.dataset}",
         "classes": f"{protocol.base_classes} base + {protocol.sessions} sessions × "
-        f"{protocol.way} new, {protocol.shot} shots each; class order {protocol.class_order}",
+        f"{protocol.way_text} new, {protocol.shot} shots each; class order {protocol.class_order}",
         "image size": f"{protocol.images.size} × {protocol.images.size}",
         "images": f"{images['train_images']}; {images['test_images']}",
         "test images scored": f"{scored} in the last session",
@@ -157,11 +158,6 @@ def _code(kind: str, name: str, digest: str, registry: Registry) -> str:
         return f"{digest} (not installed here)"
     same = registry.get(kind, name).digest() == digest
     return digest if same else f"{digest} (another version is installed now)"
-
-
-def numbers_text(numbers: Iterable[int]) -> str:
-    """Return different numbers in order, with spaces between."""
-    return " ".join(str(number) for number in sorted(set(numbers)))
 
 
 def _seconds(values: Sequence[float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -76,6 +77,8 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     # What a file that is not registered says cannot be known, so that everything is written.
     if registered is None or registered.recipe.epochs != protocol.recipe.epochs:
         words += ["--epochs", str(protocol.recipe.epochs)]
+    file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
+    words += ["--weights", f"{UNKNOWN_FOLDER}/{file[1]}"] if file else []
     words += _shape(protocol, registered)
     words += ["--precision", brought.precision]
     words += ["--views", spec.views] if spec.views != "plain" else []

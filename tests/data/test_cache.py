@@ -4,8 +4,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,7 +24,7 @@ from fscil_bench.data.reader import (
     Source,
     file_digest,
 )
-from fscil_bench.errors import DataError, StoreError
+from fscil_bench.errors import DataError
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.store.runs import Store
@@ -373,12 +371,6 @@ def test_a_cache_without_its_mark_is_made_anew(tmp_path: Path) -> None:
     assert folders(tmp_path) == [folder]
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file where the cache's folder should be")
-    with pytest.raises(StoreError, match=r"cache.*cannot be written"):
-        load(tmp_path, Reader())
-
-
 def test_a_build_that_ends_second_does_not_disturb_the_first(tmp_path: Path) -> None:
     first, second = Reader(), Reader()
     opened, places = [], []
@@ -425,44 +417,6 @@ def test_a_cache_that_another_process_ends_at_the_last_moment_is_kept(
     assert later.fingerprint == opened[0].fingerprint
     assert np.array_equal(opened[0].train.images[1], pixels("a1", request()))
     assert len(folders(tmp_path)) == 1
-
-
-SCRIPT = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from test_cache import Reader, load
-mine, other = (Path(sys.argv[2]) / name for name in sys.argv[3:5])
-reader = Reader()
-def meet():
-    mine.touch()
-    end = time.monotonic() + 60
-    while not other.exists():
-        assert time.monotonic() < end, "the other process did not come"
-reader.before = meet
-data = load(Path(sys.argv[2]), reader)
-print(data.fingerprint, reader.read, len(data.train), int(data.train.images[1].sum()))
-"""
-
-
-def test_two_processes_at_once_make_one_cache(tmp_path: Path) -> None:
-    here = str(Path(__file__).parent)
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, here, str(tmp_path), *names],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for names in (("one", "two"), ("two", "one"))
-    ]
-    outputs = [process.communicate(timeout=120) for process in running]
-    assert [process.returncode for process in running] == [0, 0], outputs
-    assert outputs[0][0] == outputs[1][0]
-    assert len(folders(tmp_path)) == 1
-    reader = Reader()
-    assert load(tmp_path, reader).fingerprint == outputs[0][0].split()[0]
-    assert reader.read == 0
 
 
 PARTS = (".bin", "_labels.npy", "_numbers.npy", "_shapes.npy")

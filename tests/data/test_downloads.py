@@ -130,6 +130,24 @@ def test_a_local_folder_is_taken(tmp_path: Path) -> None:
     assert (take(Reader(), tmp_path / "given", tmp_path / "to", False) / "a.txt").exists()
 
 
+def test_what_is_in_the_place_of_a_copy_is_kept(tmp_path: Path) -> None:
+    given, target = tmp_path / "data.zip", tmp_path / "to" / "data.zip"
+    given.write_bytes(CONTENT)
+    assert take(Reader(), given, tmp_path / "to", False) == target
+    assert take(Reader(), given, tmp_path / "to", False) == target, "the same once more"
+    target.write_text("mine")
+    with pytest.raises(DataError, match="is there already, and is kept; move it away first"):
+        take(Reader(), given, tmp_path / "to", False)
+    (tmp_path / "given/inner").mkdir(parents=True)
+    (tmp_path / "to/local").mkdir()
+    (tmp_path / "to/local/thesis.tex").write_text("mine")
+    with pytest.raises(DataError, match="local: is there already"):
+        take(Reader(), tmp_path / "given", tmp_path / "to", False)
+    assert (target.read_text(), (tmp_path / "to/local/thesis.tex").read_text()) == ("mine", "mine")
+    with pytest.raises(DataError, match="cannot be copied into itself"):
+        take(Reader(), tmp_path / "given", tmp_path / "given/inner/data", False)
+
+
 def test_a_copy_that_is_not_the_published_one_must_be_allowed(tmp_path: Path) -> None:
     given = tmp_path / "data.zip"
     given.write_bytes(CONTENT + b"!")

@@ -43,8 +43,18 @@ def spec(size: int, resize: int | None = None) -> ImageSpec:
         (Image.fromarray(np.full((4, 4), 0x8000, np.uint16)), "PNG", (128, 128, 128)),
         (Image.new("1", (4, 4), 1), "PNG", (255, 255, 255)),
         (Image.new("LA", (4, 4), (90, 255)), "PNG", (90, 90, 90)),
+        (Image.new("RGB", (4, 4), (50, 60, 70)), "BMP", (50, 60, 70)),
     ],
-    ids=["gray", "alpha", "cmyk", "palette", "16 bit", "bilevel", "gray alpha"],
+    ids=[
+        "gray",
+        "alpha",
+        "cmyk",
+        "palette",
+        "deep",
+        "bilevel",
+        "gray-alpha",
+        "mislabelled",
+    ],
 )
 def test_every_mode_becomes_rgb(
     image: Image.Image, kind: str, expected: tuple[int, int, int] | None
@@ -63,8 +73,9 @@ def test_every_mode_becomes_rgb(
         (b"<html>", "cannot be decoded"),
         (encoded(Image.new("RGB", (40, 40)))[:60], "cannot be decoded"),
         (encoded(Image.effect_noise((64, 64), 50).convert("RGB"), "JPEG")[:700], "cannot be"),
+        (encoded(Image.fromarray(np.full((4, 4), 0.5, np.float32)), "TIFF"), "whose range is not"),
     ],
-    ids=["empty", "a web page", "truncated PNG", "truncated JPEG"],
+    ids=["empty", "a web page", "truncated PNG", "truncated JPEG", "floats"],
 )
 def test_a_broken_image_is_named_by_its_path(content: bytes, reason: str) -> None:
     with pytest.raises(DataError, match=f"folder/broken.jpg: .*{reason}"):
@@ -259,6 +270,13 @@ def test_colours_of_16_bits_that_would_come_out_black_are_refused() -> None:
     assert decode_rgb(sixteen_bit_png(0x8123), "x").getpixel((0, 0)) == (0x81, 0x81, 0x81)
     with pytest.raises(DataError, match=r"^a.png: its colours have 16 bits and none is above 255"):
         decode_rgb(sixteen_bit_png(200), "a.png")
+
+
+def test_the_first_frame_of_an_animation_is_taken() -> None:
+    frames = [Image.new("RGB", (4, 4), c) for c in ((0, 0, 250), (250, 0, 0))]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
+    assert decode_rgb(buffer.getvalue(), "x").getpixel((0, 0)) == (0, 0, 250)
 
 
 def test_alpha_is_left_away() -> None:

@@ -199,13 +199,6 @@ def test_numbers_that_make_no_sense_are_refused(
     assert str(caught.value).startswith(problem)
 
 
-@pytest.mark.parametrize("base", ["100%", "101%", "700", "7"])
-def test_a_base_that_leaves_no_class_is_refused(tmp_path: Path, base: str) -> None:
-    root = folder(tmp_path / "animals", dict.fromkeys(NAMES, 6))
-    with pytest.raises(DataError, match="too few classes for one session: has 7, needs"):
-        scan(root, 1, 5, base)
-
-
 def test_what_is_no_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such folder or CSV"):
         scan(tmp_path / "nowhere", 5, 5, "60%")

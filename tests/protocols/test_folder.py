@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -173,6 +174,11 @@ def test_classes_that_happen_to_be_called_so_are_classes(tmp_path: Path) -> None
 
 
 def test_halves_of_different_classes_are_refused(tmp_path: Path) -> None:
+    classes(tmp_path / "x", {"train/ant": 1, "train/bee": 1, "test/images": 1})
+    assert "x: train/ and test/ have no class in common (ant, bee; images);" in refusal(
+        tmp_path / "x"
+    )
+    shutil.rmtree(tmp_path / "x")
     classes(tmp_path, {"train/ant": 1, "train/bee": 1, "test/ant": 1})
     assert refusal(tmp_path) == (
         f"{tmp_path / 'test'}: lacks the class 'bee', which {tmp_path / 'train'} has; both halves "
@@ -381,50 +387,6 @@ def test_the_digest_follows_names_and_contents(tmp_path: Path) -> None:
     written(root, {"bee/9.png": b""})
     digests.append(FolderReader().find([root]).digest)
     assert len(set(digests)) == 4
-
-
-def odd_images() -> dict[str, tuple[bytes, tuple[int, int, int]]]:
-    """Return images of all modes, with the colour that each shows."""
-
-    def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
-        buffer = io.BytesIO()
-        image.save(buffer, kind, **options)
-        return buffer.getvalue()
-
-    size = (20, 14)
-    frames = [Image.new("P", size, n) for n in range(3)]
-    for frame in frames:
-        frame.putpalette([0, 0, 250, 250, 0, 0, 0, 250, 0])
-    deep = Image.fromarray(np.full(size[::-1], 200 * 257, np.uint16))
-    animation = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    return {
-        "gray.png": (encoded(Image.new("L", size, 80)), (80, 80, 80)),
-        "alpha.png": (encoded(Image.new("RGBA", size, (9, 99, 199, 128))), (9, 99, 199)),
-        "cmyk.jpg": (encoded(Image.new("CMYK", size, (0, 0, 0, 155)), "JPEG"), (100, 100, 100)),
-        "deep.png": (encoded(deep), (200, 200, 200)),
-        "deep.tif": (encoded(deep, "TIFF"), (200, 200, 200)),
-        "animated.gif": (animation, (0, 0, 250)),
-        "bilevel.png": (encoded(Image.new("1", size, 1)), (255, 255, 255)),
-        "mislabelled.png": (encoded(Image.new("RGB", size, (50, 60, 70)), "BMP"), (50, 60, 70)),
-    }
-
-
-def test_what_is_an_image_is_converted(tmp_path: Path) -> None:
-    odd = odd_images()
-    written(tmp_path, {f"ant/{name}": content for name, (content, _) in odd.items()})
-    images = images_of(classes(tmp_path, {"bee": 2}), [Item(f"ant/{name}", 0) for name in odd])
-    for image, (name, (_, colour)) in zip(images, odd.items(), strict=True):
-        assert isinstance(image, np.ndarray), image
-        assert (image.shape, image.dtype) == ((12, 12, 3), np.uint8), name
-        assert np.abs(image.reshape(-1, 3).astype(int) - colour).max() <= 2, name
-
-
-def test_an_image_of_no_known_range_is_refused(tmp_path: Path) -> None:
-    classes(tmp_path, {"ant": 1, "bee": 1})
-    Image.fromarray(np.full((14, 20), 0.5, np.float32)).save(tmp_path / "ant" / "float.tif")
-    (broken,) = images_of(tmp_path, [Item("ant/float.tif", 0)])
-    assert isinstance(broken, DataError), "it would come out black"
-    assert str(broken).startswith(f"{tmp_path}/ant/float.tif: ")
 
 
 def broken_folder(root: Path) -> Path:

@@ -65,6 +65,17 @@ def test_command_names_what_differs_from_the_defaults(
     )
 
 
+def test_weights_from_a_file_are_to_be_filled_in(
+    factory: Any, registry: Registry, toy_protocol: Protocol
+) -> None:
+    spec = factory.spec(
+        protocol=toy_protocol.override(epochs=0),
+        representation={"pretraining": "my net.pth (sha256 0123456789ab)"},
+    )
+    command = command_for(spec, registry)
+    assert " --epochs 0 --weights 'PATH/TO/my net.pth' --precision fp32" in command
+
+
 def test_a_protocol_that_is_not_registered_is_a_file(
     factory: Any, registry: Registry, toy_protocol: Protocol
 ) -> None:

@@ -64,7 +64,9 @@ def memory_claim(setup: Setup, shelf: Shelf) -> Claim:
 def _growth(run: pd.Series, setup: Setup) -> Part:
     dim, protocol = setup.dim, setup.protocol
     states = [run[f"state_{t}"] for t in range(protocol.sessions + 1)]
-    growths = sorted({grown / protocol.way for grown in np.diff(states).tolist()})
+    growths = sorted(
+        {grown / way for grown, way in zip(np.diff(states), protocol.ways, strict=True)}
+    )
     constant = len(growths) == 1 and growths[0] in (FLOAT * dim, 2 * FLOAT * dim)
     detail = f"{' or '.join(f'{g:,g}' for g in growths)} bytes a new class (D = {dim})"
     beside = f", {int(run['fixed_bytes']):,} bytes beside them after every session"
