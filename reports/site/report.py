@@ -16,12 +16,7 @@ from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Document, Report, Table
-from fscil_bench.reporting.choice import (
-    Chosen,
-    asked_for,
-    chosen,
-    plain_command,
-)
+from fscil_bench.reporting.choice import Chosen, asked_for, chosen, plain_command
 from fscil_bench.reporting.details import row_details
 from fscil_bench.reporting.frame import SESSION_COLUMNS, Results, run_frame
 from fscil_bench.reporting.measures import MEASURES, formulas, plain
@@ -41,7 +36,7 @@ from .leaderboard import (
     published_entries,
 )
 from .pages import Pages, asset_files, counted
-from .runs import class_sessions, run_page
+from .runs import run_page
 from .shelves import Shelf, copied_shelves
 
 FILTERS = ("protocol", "terms", "kind", "representation", "split", "views", "backbone")
@@ -62,31 +57,33 @@ class Site(Report):
     def build(self, frame: pd.DataFrame, params: Any) -> Document:
         """Return the pages and what they link to, and the numbers that they show."""
         del params
-        runs = _asked_runs(self.results)
-        found = [self._rows_of(name) for name in dict.fromkeys(r.spec.protocol.name for r in runs)]
+        asked = _asked_runs(self.results)
+        described, odd = _described(asked, self.results.registry)
+        runs = [run for run in asked if run.key in described]
+        shown = replace(self.results, runs=tuple(runs))
+        found = [
+            chosen(replace(shown, selection=replace(shown.selection, protocol=name)))
+            for name in dict.fromkeys(run.spec.protocol.name for run in runs)
+        ]
         entries = best_first(
             [
                 *(entry for rows in found for entry in measured_entries(rows)),
                 *(e for p in _protocols(runs, self.results) for e in published_entries(p)),
             ]
         )
-        shelves = self._shelves()
-        pages = Pages(_shared(runs, entries, self._damaged()))
-        _add_rows(pages, entries, found)
-        _add_runs(pages, runs, found, self.results.registry)
+        shelves, damaged = self._shelves(), (*self._damaged(), *odd)
+        pages = Pages(_shared(runs, entries, damaged))
+        _add_rows(pages, entries, found, described)
+        _add_runs(pages, runs, found, described)
         pages.add("reports.html", "reports.html", shelves=shelves)
         pages.add("index.html", "index.html", curves=_coordinates(entries))
-        copies = {file.path: file.content for shelf in shelves for file in shelf.files}
+        copies = {path: content for shelf in shelves for path, content in shelf.files.items()}
         return Document(
             title="Site",
             parts=(_summary(runs, entries, shelves), *_numbers(frame, runs, entries)),
-            warnings=self._damaged(),
+            warnings=damaged,
             attachments={**pages.files, **asset_files(), **copies},
         )
-
-    def _rows_of(self, protocol: str) -> Chosen:
-        selection = replace(self.results.selection, protocol=protocol)
-        return chosen(replace(self.results, selection=selection))
 
     def _damaged(self) -> tuple[str, ...]:
         asked = [run for run in self.results.runs if asked_for(run.spec, self.results.selection)]
@@ -126,6 +123,28 @@ def _asked_runs(results: Results) -> list[StoredRun]:
     if not good:
         raise StoreError("no run can be read; " + "; ".join(results.damaged.values()))
     return good
+
+
+def _described(
+    runs: Sequence[StoredRun], registry: Registry
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return what the pages of runs show, by key, and which runs cannot be shown.
+
+    A record of elsewhere may hold anything; one of them must not cost the whole site.
+
+    Raises:
+        StoreError: none can be shown.
+    """
+    pages: dict[str, dict[str, Any]] = {}
+    odd = []
+    for run in runs:
+        try:
+            pages[run.key] = run_page(run, registry)
+        except Exception as error:
+            odd.append(f"left out: {run.folder}: cannot be shown ({error!r})")
+    if not pages:
+        raise StoreError("no run can be shown; " + "; ".join(odd))
+    return pages, odd
 
 
 def _protocols(runs: Sequence[StoredRun], results: Results) -> list[Protocol]:
@@ -184,27 +203,29 @@ def _coordinates(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         points = entry.points.set_index("session")
         points = points.reindex(range(points.index[0], points.index[-1] + 1))
-        points = points[points["accuracy_mean"].notna() | points["accuracy_mean"].shift().notna()]
         known = points["accuracy_mean"].notna()
-        found.append(
-            {
-                "name": entry.name,
-                "kind": entry.line["kind"],
-                "session": _json(points.index.to_series().where(known)),
-                "seen": _json(points["classes_seen"]),
-                "mean": _json(points["accuracy_mean"]),
-                "half": _json(points["accuracy_half_width"]),
-            }
-        )
+        points = points[known | points["accuracy_mean"].shift().notna()]
+        columns = {
+            "session": points.index.to_series().where(known),
+            "seen": points["classes_seen"],
+            "mean": points["accuracy_mean"],
+            "half": points["accuracy_half_width"],
+        }
+        # JSON has no NaN.
+        drawn = {
+            name: [None if math.isnan(value) else value for value in values]
+            for name, values in columns.items()
+        }
+        found.append({"name": entry.name, "kind": entry.line["kind"], **drawn})
     return found
 
 
-def _json(values: pd.Series) -> list[float | None]:
-    """Return numbers as JSON can say them, which has no NaN."""
-    return [None if math.isnan(value) else value for value in values]
-
-
-def _add_rows(pages: Pages, entries: Sequence[Entry], found: Sequence[Chosen]) -> None:
+def _add_rows(
+    pages: Pages,
+    entries: Sequence[Entry],
+    found: Sequence[Chosen],
+    described: Mapping[str, Mapping[str, Any]],
+) -> None:
     rows = {spec.row: (part, label) for part in found for label, spec in part.specs.items()}
     for entry in entries:
         points = entry.points.to_dict("records")
@@ -220,12 +241,15 @@ def _add_rows(pages: Pages, entries: Sequence[Entry], found: Sequence[Chosen]) -
             runs=runs,
             sessions=points,
             facts=row_details(part, label),
-            classes=class_sessions(runs[0].record),
+            classes=described[runs[0].key]["classes"],
         )
 
 
 def _add_runs(
-    pages: Pages, runs: Sequence[StoredRun], found: Sequence[Chosen], registry: Registry
+    pages: Pages,
+    runs: Sequence[StoredRun],
+    found: Sequence[Chosen],
+    described: Mapping[str, Mapping[str, Any]],
 ) -> None:
     labels = {spec.row: label for part in found for label, spec in part.specs.items()}
     averaged = {str(key) for part in found for key in part.frame.index}
@@ -236,7 +260,7 @@ def _add_runs(
             "run.html",
             label=labels[run.spec.row],
             shown=run.key in averaged,
-            **run_page(run, registry),
+            **described[run.key],
         )
     pages.add("runs.html", "runs.html", runs=newest_first, averaged=averaged)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.reporting.facts import image_facts
 from fscil_bench.running.commands import command_for
-from fscil_bench.store.runs import RunRecord, StoredRun
+from fscil_bench.store.runs import StoredRun
 
 
 def run_page(run: StoredRun, registry: Registry) -> dict[str, Any]:
-    """Return what the page of a run shows; facts are pairs of a name and a text."""
-    record = run.record
+    """Return what the page of a run shows; facts are pairs of a name and a text.
+
+    `classes` are those of each session under a heading, the base session first.
+    """
+    record, protocol = run.record, run.spec.protocol
     return {
         "run": run,
         "command": command_for(run.spec, registry),
@@ -23,16 +26,14 @@ def run_page(run: StoredRun, registry: Registry) -> dict[str, Any]:
         "environment": list(_flat(record.environment)),
         "specification": list(_flat(record.spec.model_dump(mode="json"))),
         "log": list(_flat(record.representation_log)),
+        "classes": [
+            (
+                f"Session {t}" if t else "Base session",
+                [record.class_names[c] for c in protocol.session_classes(t)],
+            )
+            for t in range(protocol.sessions + 1)
+        ],
     }
-
-
-def class_sessions(record: RunRecord) -> list[tuple[str, Sequence[str]]]:
-    """Return a heading and the class names of each session, the base session first."""
-    protocol, names = record.spec.protocol, record.class_names
-    return [
-        (f"Session {t}" if t else "Base session", [names[c] for c in protocol.session_classes(t)])
-        for t in range(protocol.sessions + 1)
-    ]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
