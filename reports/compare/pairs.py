@@ -73,8 +73,8 @@ def compared_pairs(chosen: Chosen) -> pd.DataFrame:
     pairs = pd.DataFrame(lines)
     if pairs.empty:
         return pairs
-    for _, tested in pairs[pairs["n"] >= FEWEST_PAIRS].groupby("figure"):
-        pairs.loc[tested.index, "p_holm"] = holm(tested["p"].tolist())
+    for _, own in pairs[pairs["n"] >= FEWEST_PAIRS].groupby("figure"):
+        pairs.loc[own.index, "p_holm"] = holm(own["p"].tolist())
     return pairs.assign(outcome=[_outcome(pair) for pair in pairs.itertuples()])
 
 

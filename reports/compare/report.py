@@ -143,9 +143,9 @@ def _short_names(chosen: Chosen) -> dict[str, str]:
     """Return for each label a name that a sentence can carry: itself, unless one is too long."""
     if all(len(label) <= LONG for label in chosen.labels):
         return {label: label for label in chosen.labels}
-    methods = pd.Series({label: spec.method for label, spec in chosen.specs.items()})
-    numbers = methods.groupby(methods).cumcount() + 1
-    return {label: f"{method} #{numbers[label]}" for label, method in methods.items()}
+    methods = pd.Series([chosen.spec(label).method for label in chosen.labels])
+    numbers = (methods.groupby(methods).cumcount() + 1).astype(str)
+    return dict(zip(chosen.labels, methods + " #" + numbers, strict=True))
 
 
 def _row_table(rows: pd.DataFrame, full: Mapping[str, str]) -> Table:

@@ -15,8 +15,7 @@ from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.lacks import lacking_runs
 from fscil_bench.reporting.tables import ROW_COLUMNS
 
-from .figures import block_figure, block_lines, rate_figure
-from .tables import (
+from .counts import (
     by_session,
     drawn_rates,
     last_rates,
@@ -25,6 +24,7 @@ from .tables import (
     pairs_frame,
     session_frame,
 )
+from .figures import block_figure, block_lines, rate_figure
 
 MOST_DRAWN = 6
 """Rows that a page's figures have room for."""
@@ -141,12 +141,10 @@ def _by_session(sessions: pd.DataFrame) -> Iterator[Section]:
     new = sessions[sessions["session"] > 0]
     for figure, title in (("base_to_new", BASE_TO_NEW), ("new_to_base", NEW_TO_BASE)):
         yield Section(title, [_session_table(new, figure, "lowest", None)])
-    for figure, best, start, note in (
-        ("forgetting", "lowest", 0, FORGETTING_NOTE),
-        ("plasticity", "highest", 1, PLASTICITY_NOTE),
-    ):
-        table = _session_table(sessions, figure, best, start)
-        yield Section(f"{figure.capitalize()}, by session", [table, note])
+    forgetting = _session_table(sessions, "forgetting", "lowest", 0)
+    yield Section("Forgetting, by session", [forgetting, FORGETTING_NOTE])
+    plasticity = _session_table(sessions, "plasticity", "highest", 1)
+    yield Section("Plasticity, by session", [plasticity, PLASTICITY_NOTE])
 
 
 def _session_table(

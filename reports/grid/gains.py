@@ -46,7 +46,8 @@ def method_gains(grid: Grid, facts: pd.DataFrame) -> pd.DataFrame:
         # Over itself a ruler gains nothing.
         sides = {v: (runs[ruler != v], grid.ruler(column, v)) for v in VARIANTS}
         if ruler.iloc[0] != "default":
-            lines.append({"label": label} | facts.loc[label].to_dict() | _gains(sides, NETWORK))
+            own = {str(name): fact for name, fact in facts.loc[label].items()}
+            lines.append({"label": label, **own, **_gains(sides, NETWORK)})
     return _with_pairs(lines)
 
 

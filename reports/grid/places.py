@@ -113,8 +113,8 @@ def grid_notes(grid: Grid) -> list[str]:
     chosen = grid.chosen
     facts = pd.DataFrame({label: row_facts(chosen, label) for label in chosen.labels}).T
     shared, lines = [], []
-    for name in facts:
-        for text, own in facts.groupby(name, sort=False):
+    for name, texts in facts.items():
+        for text, own in texts.groupby(texts, sort=False):
             if len(own) == len(facts):
                 shared.append(str(text))
             elif name != "representation":  # which the labels name

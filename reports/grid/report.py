@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pandas as pd
 
-from fscil_bench.errors import FscilError
+from fscil_bench.defaults import RULER, STRONGER
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.params import AS_WORDS
+from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Column, Document, Figure, Lack, Notes, Report, Section, Table
 from fscil_bench.reporting.accuracy import accuracy_frame
 from fscil_bench.reporting.choice import rows_of_protocol
@@ -17,13 +19,12 @@ from fscil_bench.reporting.heat_map import heat_map
 from fscil_bench.reporting.measures import MEASURES, formulas
 from fscil_bench.reporting.statistics import aggregate
 from fscil_bench.reporting.tables import ROW_COLUMNS
-from fscil_bench.reporting.usual import registered_protocol
-from fscil_bench.request import Wanted
-from fscil_bench.running.commands import wanted_commands
+from fscil_bench.reporting.usual import registered_protocol, ruler_variant, usual_params
+from fscil_bench.request import RunRequest, Selection, Wanted
+from fscil_bench.running.commands import default_params, wanted_commands
 
 from .gains import MEASURED, VARIANTS, method_gains, representation_gains
 from .places import Grid, grid_notes, grid_of
-from .runs import grid_runs, missing_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -32,6 +33,8 @@ FACTS = [
     *("method", "params", "representation", "representation_params", "views", "epochs"),
     *("split", "seeds", "representation_seeds", "row"),
 ]
+SEEDS = tuple(range(10))
+"""What --run-missing makes where no seeds are asked for."""
 GAINS = (
     "In percentage points, with the 95 % Student-t interval of the paired differences; n counts "
     "the pairs. An interval that holds 0 shows no difference."
@@ -61,7 +64,7 @@ class GridReport(Report):
 
     def requests(self, params: Any) -> Sequence[Wanted]:
         """Return the runs of all methods that need no images on all representations."""
-        return grid_runs(self.results.selection, params.views, self.results.registry)
+        return _grid_runs(self.results.selection, params.views, self.results.registry)
 
     def build(self, frame: pd.DataFrame, params: Any) -> Document:
         """Return the grid, two tables of gains, and a heat map of the last session.
@@ -85,7 +88,7 @@ class GridReport(Report):
         facts["epochs"] = grid.frame.groupby("label", sort=False)["epochs"].first()
         facts = facts[FACTS]
         heat = heat_numbers(grid)
-        missing = wanted_commands(missing_runs(grid, params.views), registry)
+        missing = wanted_commands(_missing_runs(grid, params.views), registry)
         return Document(
             title=f"{protocol.title} ({protocol.name}): representations × methods",
             parts=[
@@ -162,3 +165,64 @@ def _heat_map(heat: pd.DataFrame, columns: Sequence[str]) -> Drawing:
         for name in ("mean", "text")
     )
     return heat_map(values, words.fillna(""), "Accuracy, last session (%)")
+
+
+def _grid_runs(selection: Selection, views: Sequence[str], registry: Registry) -> list[Wanted]:
+    """Return the runs of all methods that need no images on all representations.
+
+    Of the methods and representations named, if any are.
+
+    Raises:
+        UsageError: no protocol is named, or a name that is not registered.
+    """
+    if selection.protocol is None:
+        raise UsageError("grid shows one protocol: name it with --protocol")
+    registry.protocol(selection.protocol)
+    split, protocol = selection.split, selection.protocol
+    requests = [
+        RunRequest(method, protocol, brought, params=params, seed=seed, split=split, views=each)
+        for brought in selection.representations or registry.names("representation")
+        for each in views
+        for method, params in _variants(selection, brought, registry)
+        for seed in selection.seeds or SEEDS
+    ]
+    return [Wanted(request) for request in requests]
+
+
+def _missing_runs(grid: Grid, views: Sequence[str]) -> list[Wanted]:
+    """Return the runs that the grid should have, for the seeds that some row has."""
+    selection, registry = grid.chosen.results.selection, grid.chosen.results.registry
+    if selection.protocol not in registry.names("protocol"):
+        return []  # of a file that is not given, no command can be written
+    rows = [(spec, grid.chosen.axes(label)) for label, spec in grid.chosen.specs.items()]
+    have = {seed for _, axes in rows for _, seed in axes}
+    asked = replace(selection, seeds=selection.seeds or tuple(sorted(have)))
+    stored = {
+        (spec.method, variant == "stronger", spec.representation.name, spec.views, seed)
+        for spec, axes in rows
+        if (variant := ruler_variant(spec, registry)) or usual_params(spec, registry)
+        for _, seed in axes
+    }
+    return [
+        wanted
+        for wanted in _grid_runs(asked, views, registry)
+        if (
+            *(wanted.request.method, bool(wanted.request.params), wanted.request.representation),
+            *(wanted.request.views, wanted.request.seed),
+        )
+        not in stored
+    ]
+
+
+def _variants(
+    selection: Selection, brought: str, registry: Registry
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the methods that can stand on a representation, and the ruler's stronger variant."""
+    extras = set(registry.get("representation", brought).value.extras)
+    for name in selection.methods or registry.names("method"):
+        needs = registry.get("method", name).value.needs
+        if needs.images or set(needs.extras) - extras:
+            continue
+        yield name, {}
+        if name == RULER and set(STRONGER) <= set(default_params(registry, "method", name)):
+            yield name, STRONGER

@@ -229,8 +229,11 @@ def _row(
         for session, text, source in lines[["session", "accuracy", "source"]].to_numpy()
     ]
     told = list(zip(values, lines["disagrees"] == "1", strict=True))
+    method, backbone, pretraining = lines[["method", "backbone", "pretrained"]].iloc[0]
     return PublishedRow(
-        *lines[["method", "backbone", "pretrained"]].iloc[0],
+        method,
+        backbone,
+        pretraining,
         values={value.session: value for value, other in told if not other},
         others=tuple(value for value, other in told if other),
         terms=terms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,11 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.report import Document, Report, Table
 from fscil_bench.reporting.choice import Chosen, asked_for, chosen, plain_command
 from fscil_bench.reporting.details import row_details
+from fscil_bench.reporting.facts import image_facts
 from fscil_bench.reporting.frame import SESSION_COLUMNS, Results, run_frame
 from fscil_bench.reporting.measures import MEASURES, formulas, plain
 from fscil_bench.reporting.tables import measure_columns
+from fscil_bench.running.commands import command_for
 from fscil_bench.store.runs import StoredRun
 
 from .leaderboard import (
@@ -36,7 +38,6 @@ from .leaderboard import (
     published_entries,
 )
 from .pages import Pages, asset_files, counted
-from .runs import run_page
 from .shelves import Shelf, copied_shelves
 
 FILTERS = ("protocol", "terms", "kind", "representation", "split", "views", "backbone")
@@ -125,6 +126,53 @@ def _asked_runs(results: Results) -> list[StoredRun]:
     return good
 
 
+def _run_page(run: StoredRun, registry: Registry) -> dict[str, Any]:
+    """Return what the page of a run shows; facts are pairs of a name and a text.
+
+    `classes` are those of each session under a heading, the base session first.
+    """
+    record, protocol = run.record, run.spec.protocol
+    return {
+        "run": run,
+        "command": command_for(run.spec, registry),
+        "sessions": list(zip(record.sessions, run.metrics, strict=True)),
+        "images": [text.split(": ", 1) for text in image_facts(run.spec, [record]).values()],
+        "notes": list(_flat(record.notes)),
+        "environment": list(_flat(record.environment)),
+        "specification": list(_flat(record.spec.model_dump(mode="json"))),
+        "log": list(_flat(record.representation_log)),
+        "classes": [
+            (
+                f"Session {t}" if t else "Base session",
+                [record.class_names[c] for c in protocol.session_classes(t)],
+            )
+            for t in range(protocol.sessions + 1)
+        ],
+    }
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (dotted name, text) for each value of nested mappings; long lists are shortened."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        texts = [_text(each) for each in value]
+        if len(texts) > 8:
+            return f"{', '.join(texts[:3])}, … {texts[-1]} ({len(texts)} values)"
+        return ", ".join(texts) or "none"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if value is None or value in ("", {}):
+        return "none"
+    return str(value)
+
+
 def _described(
     runs: Sequence[StoredRun], registry: Registry
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -139,7 +187,7 @@ def _described(
     odd = []
     for run in runs:
         try:
-            pages[run.key] = run_page(run, registry)
+            pages[run.key] = _run_page(run, registry)
         except Exception as error:
             odd.append(f"left out: {run.folder}: cannot be shown ({error!r})")
     if not pages:
@@ -258,7 +306,7 @@ def _add_runs(
         pages.add(
             f"runs/{run.key}.html",
             "run.html",
-            label=labels[run.spec.row],
+            label=labels.get(run.spec.row),
             shown=run.key in averaged,
             **described[run.key],
         )
