@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import UsageError, shown
 
 MOST_SEEDS = 10_000
 """Seeds that one range may name."""
@@ -102,7 +102,7 @@ def parse_seeds(asked: str | int | Iterable[int]) -> tuple[int, ...]:
     seeds = list(asked) if isinstance(asked, Iterable) else [asked]
     for seed in seeds:
         if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**63:
-            raise UsageError(f"seed {seed!r}: a seed is a whole number from 0 on")
+            raise UsageError(f"seed {shown(seed)}: a seed is a whole number from 0 on")
     return tuple(dict.fromkeys(int(seed) for seed in seeds))
 
 

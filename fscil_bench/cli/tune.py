@@ -56,6 +56,7 @@ def tune(
     """
     from fscil_bench.plugins.registry import load_registry
     from fscil_bench.request import RunRequest
+    from fscil_bench.running.commands import override_words
     from fscil_bench.running.tuning import (
         CRITERIA,
         Tuning,
@@ -88,4 +89,7 @@ def tune(
     if lead := close_call(choice):
         show(lead)
     say(f"wrote {path}")
-    say(f"use it: fscil-bench run --method {method} --protocol {protocol} --tuned")
+    words = ["run", "--method", method, "--protocol", protocol, "--tuned"]
+    if representation != REPRESENTATION:
+        words += ["--representation", representation]
+    say(f"use it: {options.command(*words, *override_words(request.overrides))}")

@@ -92,11 +92,6 @@ def latex(document: Document) -> str:
     return "\n\\par\\medskip\n".join(_latex(document.parts))
 
 
-def to_html(document: Document) -> str:
-    """Return the document as a fragment of HTML."""
-    return html(markdown(document))
-
-
 def html(text: str, below: int = 0) -> str:
     """Return Markdown as a fragment of HTML, for a place `below` so many levels of headings.
 
