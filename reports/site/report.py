@@ -58,22 +58,17 @@ class Site(Report):
     def build(self, frame: pd.DataFrame, params: Any) -> Document:
         """Return the pages and what they link to, and the numbers that they show."""
         del params
-        asked = _asked_runs(self.results)
-        described, odd = _described(asked, self.results.registry)
-        runs = [run for run in asked if run.key in described]
-        shown = replace(self.results, runs=tuple(runs))
-        found = [
-            chosen(replace(shown, selection=replace(shown.selection, protocol=name)))
-            for name in dict.fromkeys(run.spec.protocol.name for run in runs)
-        ]
+        runs = _asked_runs(self.results)
+        described = {run.key: _run_page(run, self.results.registry) for run in runs}
+        found = [self._rows_of(name) for name in dict.fromkeys(r.spec.protocol.name for r in runs)]
         entries = best_first(
             [
                 *(entry for rows in found for entry in measured_entries(rows)),
                 *(e for p in _protocols(runs, self.results) for e in published_entries(p)),
             ]
         )
-        shelves, damaged = self._shelves(), (*self._damaged(), *odd)
-        pages = Pages(_shared(runs, entries, damaged))
+        shelves = self._shelves()
+        pages = Pages(_shared(runs, entries, self._damaged()))
         _add_rows(pages, entries, found, described)
         _add_runs(pages, runs, found, described)
         pages.add("reports.html", "reports.html", shelves=shelves)
@@ -82,9 +77,13 @@ class Site(Report):
         return Document(
             title="Site",
             parts=(_summary(runs, entries, shelves), *_numbers(frame, runs, entries)),
-            warnings=damaged,
+            warnings=self._damaged(),
             attachments={**pages.files, **asset_files(), **copies},
         )
+
+    def _rows_of(self, protocol: str) -> Chosen:
+        selection = replace(self.results.selection, protocol=protocol)
+        return chosen(replace(self.results, selection=selection))
 
     def _damaged(self) -> tuple[str, ...]:
         asked = [run for run in self.results.runs if asked_for(run.spec, self.results.selection)]
@@ -171,28 +170,6 @@ def _text(value: Any) -> str:
     if value is None or value in ("", {}):
         return "none"
     return str(value)
-
-
-def _described(
-    runs: Sequence[StoredRun], registry: Registry
-) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return what the pages of runs show, by key, and which runs cannot be shown.
-
-    A record of elsewhere may hold anything; one of them must not cost the whole site.
-
-    Raises:
-        StoreError: none can be shown.
-    """
-    pages: dict[str, dict[str, Any]] = {}
-    odd = []
-    for run in runs:
-        try:
-            pages[run.key] = _run_page(run, registry)
-        except Exception as error:
-            odd.append(f"left out: {run.folder}: cannot be shown ({error!r})")
-    if not pages:
-        raise StoreError("no run can be shown; " + "; ".join(odd))
-    return pages, odd
 
 
 def _protocols(runs: Sequence[StoredRun], results: Results) -> list[Protocol]:
