@@ -252,8 +252,8 @@ def outlying(values: Sequence[float] | np.ndarray) -> np.ndarray:
         ranges = known[size - 1 :] - known[: len(known) - size + 1]
         first = int(ranges.argmin())
         if 0 < ranges[first] < SHARE * (known[-1] - known[0]):
-            outside: np.ndarray = (data < known[first]) | (data > known[first + size - 1])
-            return outside
+            mask: np.ndarray = (data < known[first]) | (data > known[first + size - 1])
+            return mask
     return np.zeros(data.shape, dtype=bool)
 
 
