@@ -26,7 +26,6 @@ from fscil_bench.reporting.statistics import PAIRING
 from fscil_bench.reporting.usual import (
     on_own_terms,
     ruler_variant,
-    same_shape,
     usual_params,
     usual_representation,
     usual_run,
@@ -287,19 +286,22 @@ def own_rows(found: Chosen) -> Chosen:
     return own if own.labels else found
 
 
-def usual_rows(found: Chosen) -> Chosen:
+def usual_rows(found: Chosen, *apart: str) -> Chosen:
     """Return the rows that are meant where only methods are named.
 
-    On their protocol's shots, sessions, class order and recipe; of each method those with nothing
-    set by hand, and of class means the stronger variant too. A method without any such row keeps
-    all its rows.
+    On their protocol's shots, sessions, class order and recipe, but for the fields `apart`; of each
+    method those with nothing set by hand, and of class means the stronger variant too. A method
+    without any such row keeps all its rows.
     """
-    return _usual_rows(found, any_order=False)
+    registry = found.results.registry
 
+    def meant(spec: RunSpec) -> bool:
+        plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
+        own = on_own_terms(spec, registry, *apart)
+        return plain and usual_representation(spec, registry) and own
 
-def usual_rows_of_all_orders(found: Chosen) -> Chosen:
-    """Return the same, in whatever order the classes come."""
-    return _usual_rows(found, any_order=True)
+    having = {spec.method for spec in found.specs.values() if meant(spec)}
+    return found.where(lambda spec: spec.method not in having or meant(spec))
 
 
 def drawn_rows(found: Chosen, most: int) -> Chosen:
@@ -319,22 +321,10 @@ def drawn_rows(found: Chosen, most: int) -> Chosen:
     for label in sorted(specs, key=rank):
         spec = specs[label]
         kind = spec.method, spec.representation.name, spec.views
-        turns[label] = not same_shape(spec, registry), counts[kind]
+        turns[label] = not on_own_terms(spec, registry, "recipe"), counts[kind]
         counts[kind] += 1
     kept = set(sorted(specs, key=turns.__getitem__)[:most])
     return found.keep(label for label in found.labels if label in kept)
-
-
-def _usual_rows(found: Chosen, any_order: bool) -> Chosen:
-    registry = found.results.registry
-
-    def meant(spec: RunSpec) -> bool:
-        plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
-        own = on_own_terms(spec, registry, any_order)
-        return plain and usual_representation(spec, registry) and own
-
-    having = {spec.method for spec in found.specs.values() if meant(spec)}
-    return found.where(lambda spec: spec.method not in having or meant(spec))
 
 
 def _check_asked(results: Results, report: str) -> None:
@@ -365,12 +355,9 @@ def _check_names(results: Results, specs: Sequence[RunSpec]) -> None:
     """Refuse names that are neither stored nor registered: no command could make their runs."""
     selection = results.selection
     named: Mapping[str, tuple[Iterable[str], set[str]]] = {
-        "protocol": ((selection.protocol or "",), {spec.protocol.name for spec in specs}),
+        "protocol": ([selection.protocol or ""], {spec.protocol.name for spec in specs}),
         "method": (selection.methods, {spec.method for spec in specs}),
-        "representation": (
-            selection.representations,
-            {spec.representation.name for spec in specs},
-        ),
+        "representation": (selection.representations, {s.representation.name for s in specs}),
     }
     split, splits = selection.split, {*SPLITS, *(spec.split for spec in specs)}
     if split is not None and outlier_fraction(split) is None and split not in splits:
