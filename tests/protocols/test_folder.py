@@ -364,13 +364,6 @@ def test_a_scanned_folder_runs(tmp_path: Path, copies: Any) -> None:
     assert stored.record.spec.protocol.name == "birds"
 
 
-def test_a_class_with_too_few_images_is_named(tmp_path: Path, copies: Any) -> None:
-    classes(tmp_path / "data", {"ant": 8, "bee": 8, "cow": 2})
-    problem = r"class 'cow' of data set 'folder' has 1 training images.* needs 2 \(shot\)"
-    with pytest.raises(DataError, match=problem):
-        copies.run(protocol_of("data", tmp_path))
-
-
 def test_a_huge_or_unreadable_file_is_named(
     tmp_path: Path, copies: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
