@@ -118,6 +118,8 @@ def test_overrides_are_validated(tmp_path: Path) -> None:
     assert protocol.recipe.epochs == 5
     with pytest.raises(UsageError, match=r"recipe\.epochs = -1"):
         protocol.override(epochs=-1)
+    with pytest.raises(UsageError, match="epochs: an integer of"):
+        protocol.override(epochs=10**400)
 
 
 def test_a_cut_that_leaves_no_session_is_refused(toy_protocol: Protocol) -> None:
@@ -220,6 +222,13 @@ def test_the_place_of_a_table_of_shots_is_in_no_record(tmp_path: Path) -> None:
         (GOOD.replace('title = "P"', "title = 07:32:00"), "07:32:00"),
         ("x = " + "[" * 20_000 + "]" * 20_000, "nested too deeply|not valid TOML"),
         (f"x = {'9' * 5000}\n" + GOOD, "p.toml"),
+        (
+            GOOD.replace("epochs = 5", "epochs = 5\nlr = 1e300"),
+            r"p\.toml:\d+: recipe\.lr = 1e\+300",
+        ),
+        (f"class_order = 'seed:{'1' * 5000}'\n{GOOD}", r"p\.toml:1: class_order = .*5007 char"),
+        (GOOD.replace("sessions = 3", "sessions = 4611686018427387904"), "less than or equal"),
+        (GOOD.replace('title = "P"', 'title = "\\u0000"'), "title = .* no Unicode text"),
     ],
 )
 def test_values_that_no_protocol_can_have_are_named(
