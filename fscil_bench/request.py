@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError, shown
+from fscil_bench.params import words as split_words
 
 MOST_SEEDS = 10_000
 """Seeds that one range may name."""
@@ -85,8 +86,7 @@ class Selection:
 def words(values: str | Iterable[str]) -> list[str]:
     """Return comma-separated or repeated words, each once, in order."""
     texts = [values] if isinstance(values, str) else values
-    found = [word.strip() for text in texts for word in text.split(",")]
-    return list(dict.fromkeys(word for word in found if word))
+    return list(dict.fromkeys(word for text in texts for word in split_words(text)))
 
 
 def parse_seeds(asked: str | int | Iterable[int]) -> tuple[int, ...]:

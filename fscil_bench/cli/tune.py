@@ -19,6 +19,7 @@ from fscil_bench.cli.options import (
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError, nearest
 from fscil_bench.options import Options
+from fscil_bench.params import words
 from fscil_bench.request import parse_seeds
 
 
@@ -70,7 +71,7 @@ def tune(
     if criterion not in CRITERIA:
         raise UsageError(f"unknown criterion {criterion!r}; {nearest(criterion, list(CRITERIA))}")
     registry = load_registry(options.plugin_files)
-    values = {n: t.split(",") for n, t in parse_settings(grid, "--grid").items()}
+    values = {n: words(t) for n, t in parse_settings(grid, "--grid").items()}
     request = RunRequest(
         method=method,
         protocol=protocol,
