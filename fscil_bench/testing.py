@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from fscil_bench.representation import Representation, TrainingBatch
 from fscil_bench.seeding import Randomness
 
 Tensors = Mapping[str, torch.Tensor]
+M = TypeVar("M", bound=Method)
 
 DIM = 16
 BASE, WAY, SESSIONS = 6, 2, 2
@@ -308,14 +309,27 @@ def _pretrained(method: type[Method], params: Any) -> Tensors:
     return first
 
 
-def start(
-    task: ToyTask, method: type[Method], params: Any, pretrained: Tensors | None = None
-) -> Method:
+def start(task: ToyTask, method: type[M], params: Any, pretrained: Tensors | None = None) -> M:
     """Return a method that has its pretraining (made here if not given) but no session yet."""
     made = method(params, task.context(method))
     if method.has_pretraining():
         found = pretrained or made.pretrain(task.session(0), lambda _: None)
         made.load_pretrained({name: tensor.clone() for name, tensor in found.items()})
+    return made
+
+
+def learnt(
+    method: type[M],
+    params: Mapping[str, Any] | None = None,
+    shot: int = 3,
+    sessions: int = SESSIONS,
+) -> M:
+    """Return a method that has learnt a toy task's base session and so many few-shot sessions."""
+    task = ToyTask(shot, needs=method.needs)
+    values = parse_params(f"method {method.name!r}", method.Params, params or {})
+    made = start(task, method, values)
+    for number in range(sessions + 1):
+        learn(made, task.session(number))
     return made
 
 

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from fscil_bench.methods.alice import Alice, AliceHead, fused, margin_loss, pair_count, pair_labels
 from fscil_bench.representation import TrainingBatch
-from fscil_bench.testing import check_representation
 
 DIM, CLASSES, WIDTH = 6, 3, 10
 
@@ -45,13 +44,6 @@ def test_the_margin_is_taken_off_the_true_class() -> None:
     found = margin_loss(features, rows, torch.tensor([0]), temperature=2.0, margin=0.4)
     # Cosines 1 and 0: logits 2·(1 − 0.4) and 0.
     assert float(found) == pytest.approx(math.log(math.exp(1.2) + 1) - 1.2)
-
-
-def test_without_margin_it_is_cross_entropy_on_scaled_cosines() -> None:
-    features, rows = torch.randn(4, DIM), torch.randn(CLASSES, DIM)
-    labels = torch.tensor([0, 1, 2, 0])
-    expected = F.cross_entropy(16 * F.normalize(features) @ F.normalize(rows).T, labels)
-    assert float(margin_loss(features, rows, labels, 16.0, 0.0)) == pytest.approx(float(expected))
 
 
 def test_two_equal_views_cost_what_one_does_and_other_ones_do_not() -> None:
@@ -103,8 +95,3 @@ def test_fusion_adds_rows_for_pairs_and_they_are_not_handed_on() -> None:
     assert built.rows.weight.shape == (CLASSES + 3, WIDTH)
     assert made.classifier(built).shape == (CLASSES, DIM)
     assert bool(torch.isfinite(made.loss(Pooled(), built, batch())))
-
-
-@pytest.mark.parametrize("fusion", [False, True])
-def test_it_keeps_to_its_contract(fusion: bool) -> None:
-    check_representation(Alice, {"fusion": fusion, "width": 32})
