@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fscil_bench.errors import UsageError, nearest
+from fscil_bench.errors import UsageError, nearest, shown
 from fscil_bench.params import refuse_unstorable
 
 if TYPE_CHECKING:
     import torch
 
-PositiveInt = Annotated[int, Field(gt=0)]
+PositiveInt = Annotated[int, Field(gt=0, le=1_000_000)]
+NaturalInt = Annotated[int, Field(ge=0, le=1_000_000)]
+MOST = 1e38
+"""What the weights' type can hold: a step of a larger rate is no number at all."""
 Channels = tuple[float, float, float]
 Augmentation = Literal[
     "crop", "resized_crop", "flip", "autoaugment_cifar10", "autoaugment_imagenet", "cutout"
@@ -64,14 +67,14 @@ class Recipe(_Frozen):
     `milestones` are the epochs at which a `step` schedule multiplies the rate by `gamma`.
     `checkpoint = "best"` keeps the epoch with the highest accuracy on `holdout`, a fraction of
     every base class's *training* images that the backbone is not trained on; test images never
-    choose anything.
+    choose anything. With `epochs = 0` nothing is trained: the network is that of a file.
     """
 
-    epochs: PositiveInt
+    epochs: NaturalInt
     batch_size: PositiveInt = 128
-    lr: Annotated[float, Field(gt=0)] = 0.1
+    lr: Annotated[float, Field(gt=0, le=MOST)] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    weight_decay: Annotated[float, Field(ge=0, le=MOST)] = 5e-4
     schedule: Literal["step", "cosine", "constant"] = "step"
     milestones: tuple[PositiveInt, ...] = ()
     gamma: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -81,13 +84,20 @@ class Recipe(_Frozen):
 
     def scaled_milestones(self, epochs: int) -> tuple[int, ...]:
         """Return the milestones at the same share of so many epochs, each at least 1."""
-        share = epochs / self.epochs
+        if not epochs:
+            return ()
+        share = epochs / self.epochs if self.epochs else 1.0
         return tuple(dict.fromkeys(max(1, round(share * epoch)) for epoch in self.milestones))
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.checkpoint == "best" and self.holdout == 0:
             raise ValueError('checkpoint = "best" needs holdout > 0 to choose on')
+        if self.holdout and not self.epochs:
+            raise ValueError(
+                f"holdout = {self.holdout} has no meaning with epochs = 0: which images a network "
+                "from a file was trained on is not known"
+            )
         if self.schedule != "step" and self.milestones:
             raise ValueError(f'milestones have no effect with schedule = "{self.schedule}"')
         return self
@@ -121,8 +131,8 @@ class Protocol(_Frozen):
     base_classes: PositiveInt
     way: PositiveInt | tuple[PositiveInt, ...]
     shot: PositiveInt
-    sessions: Annotated[int, Field(ge=0)]
-    class_order: Annotated[str, Field(pattern=r"^(dataset|seed:(0|[1-9][0-9]*)|list:.+)$")] = (
+    sessions: NaturalInt
+    class_order: Annotated[str, Field(pattern=r"^(dataset|seed:(0|[1-9][0-9]{0,17})|list:.+)$")] = (
         "dataset"
     )
     split: Literal["canonical", "seeded"] = "seeded"
@@ -187,7 +197,8 @@ class Protocol(_Frozen):
         """Return this protocol with top-level or recipe fields changed, validated anew.
 
         Where `way` or `base_classes` change and `sessions` is not given, there are as many
-        sessions as the classes allow. Milestones keep their share of changed `epochs`.
+        sessions as the classes allow. Milestones keep their share of changed `epochs`, and with
+        0 of them nothing is held out.
 
         Raises:
             UsageError: an unknown name, or a changed value does not fit.
@@ -202,9 +213,12 @@ class Protocol(_Frozen):
                     f"{nearest(name, known)} (all: {', '.join(sorted(known))})"
                 )
         changes = {name: _plain(value) for name, value in changes.items()}
+        refuse_unstorable(f"protocol {self.name!r}:", changes)
         changes |= self._sessions_left(changes)
         if "epochs" in changes and not {"milestones", "schedule"} & set(changes):
             changes["milestones"] = self.recipe.scaled_milestones(changes["epochs"])
+        if changes.get("epochs") == 0:
+            changes = {"holdout": 0.0, "checkpoint": "last", **changes}
         for name, value in changes.items():
             target = data["recipe"] if name in Recipe.model_fields else data
             target[name] = value
@@ -414,7 +428,7 @@ def _first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
     message = first["msg"].removeprefix("Value error, ")
     if not name:
         return location, message
-    return location, f"{name} = {first['input']!r}: {message[0].lower()}{message[1:]}"
+    return location, f"{name} = {shown(first['input'])}: {message[0].lower()}{message[1:]}"
 
 
 def _line_of(path: Path, location: tuple[str, ...]) -> int | None:

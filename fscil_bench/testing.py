@@ -5,8 +5,11 @@ For the author of a plug-in it is one line in a test: ``check_method(MyMethod)``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +21,7 @@ from torch import nn
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext, Needs, Network, Terms
 from fscil_bench.params import parse_params
+from fscil_bench.plugins.registry import FILE, Plugin, load_registry
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
 from fscil_bench.seeding import Randomness
@@ -153,6 +157,54 @@ class ToyTask:
         noise = random.normal(0, 20, (len(labels), SIZE, SIZE, 3))
         images = np.clip(self.patterns[labels] + noise, 0, 255).astype(np.uint8)
         return torch.from_numpy(features.astype(np.float32)), torch.from_numpy(images)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the suite says of a plug-in; `problem` is empty if it keeps its contract."""
+
+    kind: str
+    name: str
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.problem or 'keeps its contract'}"
+
+
+def check_plugins(files: Sequence[Path]) -> list[Verdict]:
+    """Check every method and representation that plug-in files bring, with default parameters.
+
+    Raises:
+        UsageError: a file cannot be loaded, or none of them brings one.
+    """
+    registry = load_registry(tuple(files))
+    checks = {"method": check_method, "representation": check_representation}
+    brought = [
+        plugin
+        for kind in checks
+        for plugin in registry.plugins.get(kind, {}).values()
+        if plugin.origin == FILE
+    ]
+    if not brought:
+        raise UsageError(
+            "no method or representation to check; name a file that brings some: --plugin FILE.py"
+        )
+    return [_verdict(plugin, checks[plugin.kind]) for plugin in brought]
+
+
+def _verdict(plugin: Plugin, checked: Callable[[Any], None]) -> Verdict:
+    problem = ""
+    try:
+        checked(plugin.value)
+    except AssertionError as error:
+        problem = str(error).removeprefix(f"{plugin.name}: ") or "an assertion of its own fails"
+    except (Exception, SystemExit) as error:
+        lines = [
+            f.lineno for f in extract_tb(error.__traceback__) if Path(f.filename) == plugin.file
+        ]
+        place = f" ({plugin.file}:{lines[-1]})" if lines else ""
+        problem = f"{type(error).__name__}: {error}{place}"
+    return Verdict(plugin.kind, plugin.name, problem)
 
 
 def check_method(method: type[Method], params: Mapping[str, Any] | None = None) -> None:

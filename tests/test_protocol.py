@@ -50,7 +50,8 @@ def test_sessions_cut_the_classes(tmp_path: Path) -> None:
         (("way = 2", 'way = "two"'), r"p.toml:6: way = 'two'"),
         (("shot = 3", "shots = 3"), r"p.toml:7: unknown key 'shots'; did you mean 'shot'"),
         (("shot = 3\n", ""), r"p.toml: key 'shot' is missing"),
-        (("epochs = 5", "epochs = 0"), r"p.toml:17: recipe.epochs = 0"),
+        (("epochs = 5", "epochs = -1"), r"p.toml:17: recipe.epochs = -1"),
+        (("epochs = 5", "epochs = 0\nholdout = 0.1"), r"holdout = 0.1 has no meaning with epochs"),
         (("epochs = 5", "epoch = 5"), r"p.toml:17: unknown key 'recipe.epoch'.*'epochs'"),
         (
             ("std = [0.2, 0.2, 0.2]", "std = [0.2, 0.2]"),
@@ -115,8 +116,10 @@ def test_overrides_are_validated(tmp_path: Path) -> None:
     protocol = load_protocol(write(tmp_path, GOOD))
     assert protocol.override(epochs=7).recipe.epochs == 7
     assert protocol.recipe.epochs == 5
-    with pytest.raises(UsageError, match=r"recipe\.epochs = 0"):
-        protocol.override(epochs=0)
+    with pytest.raises(UsageError, match=r"recipe\.epochs = -1"):
+        protocol.override(epochs=-1)
+    with pytest.raises(UsageError, match="epochs: an integer of"):
+        protocol.override(epochs=10**400)
 
 
 def test_a_cut_that_leaves_no_session_is_refused(toy_protocol: Protocol) -> None:
@@ -154,6 +157,17 @@ def test_milestones_keep_their_share_of_the_epochs(tmp_path: Path) -> None:
     assert protocol.override(epochs=100).recipe.milestones == (60, 70)
     assert protocol.override(epochs=1).recipe.milestones == (1,)
     assert protocol.override(epochs=40, milestones=(39,)).recipe.milestones == (39,)
+    assert protocol.override(epochs=0).recipe.milestones == ()
+    assert protocol.override(epochs=0).override(epochs=5).recipe.milestones == ()
+
+
+def test_nothing_is_held_out_of_no_epochs(tmp_path: Path) -> None:
+    chosen = 'epochs = 5\nholdout = 0.1\ncheckpoint = "best"'
+    protocol = load_protocol(write(tmp_path, GOOD.replace("epochs = 5", chosen)))
+    recipe = protocol.override(epochs=0).recipe
+    assert (recipe.epochs, recipe.holdout, recipe.checkpoint) == (0, 0.0, "last")
+    with pytest.raises(UsageError, match=r"holdout = 0\.2 has no meaning"):
+        protocol.override(epochs=0, holdout=0.2)
 
 
 def test_overrides_may_be_numpy_numbers_and_lists(tmp_path: Path) -> None:
@@ -208,6 +222,13 @@ def test_the_place_of_a_table_of_shots_is_in_no_record(tmp_path: Path) -> None:
         (GOOD.replace('title = "P"', "title = 07:32:00"), "07:32:00"),
         ("x = " + "[" * 20_000 + "]" * 20_000, "nested too deeply|not valid TOML"),
         (f"x = {'9' * 5000}\n" + GOOD, "p.toml"),
+        (
+            GOOD.replace("epochs = 5", "epochs = 5\nlr = 1e300"),
+            r"p\.toml:\d+: recipe\.lr = 1e\+300",
+        ),
+        (f"class_order = 'seed:{'1' * 5000}'\n{GOOD}", r"p\.toml:1: class_order = .*5007 char"),
+        (GOOD.replace("sessions = 3", "sessions = 4611686018427387904"), "less than or equal"),
+        (GOOD.replace('title = "P"', 'title = "\\u0000"'), "title = .* no Unicode text"),
     ],
 )
 def test_values_that_no_protocol_can_have_are_named(

@@ -51,8 +51,8 @@ def take(reader: DatasetReader, given: Path, folder: Path, unofficial: bool) -> 
     """Copy a local archive or folder of a data set into `folder`, once its reader accepts it.
 
     Raises:
-        DataError: the reader finds nothing in it, or the copy is not the published one and
-            `unofficial` does not allow that.
+        DataError: the reader finds nothing in it, the copy is not the published one and
+            `unofficial` does not allow that, or something else is in its place.
     """
     if not given.exists():
         raise DataError(f"{given}: no such file or folder")
@@ -63,8 +63,12 @@ def take(reader: DatasetReader, given: Path, folder: Path, unofficial: bool) -> 
     # An archive is known by its name, a folder is looked for under the data set's.
     name = reader.download.filename if reader.download and found.is_file() else found.name
     target = folder / (reader.name if found.is_dir() else name)
-    if target.exists() and target.resolve() == found.resolve():
+    if target.exists() and (target.resolve() == found.resolve() or _same_file(target, found)):
         return target
+    if target.exists() or target.is_symlink():
+        raise DataError(f"{target}: is there already, and is kept; move it away first")
+    if target.resolve().is_relative_to(found.resolve()):
+        raise DataError(f"{found}: cannot be copied into itself, {target}; choose --data-root")
     if found.is_dir():
         with replaced_folder(target) as new:
             shutil.copytree(found, new, dirs_exist_ok=True)
@@ -72,6 +76,11 @@ def take(reader: DatasetReader, given: Path, folder: Path, unofficial: bool) -> 
         with replaced_file(target) as copied:
             shutil.copyfile(found, copied)
     return target
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    files = one.is_file() and other.is_file() and one.stat().st_size == other.stat().st_size
+    return files and file_digest(one) == file_digest(other)
 
 
 def verify(path: Path, download: Download) -> str | None:

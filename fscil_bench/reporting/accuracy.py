@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import cast
 
 import pandas as pd
@@ -11,6 +10,7 @@ import pandas as pd
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.report import Column
 from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.facts import numbers_text
 from fscil_bench.reporting.statistics import aggregate
 from fscil_bench.reporting.tables import ROW_COLUMNS, measure_columns
 
@@ -64,8 +64,8 @@ def accuracy_frame(chosen: Chosen) -> pd.DataFrame:
     grouped = chosen.frame.groupby("label", sort=False)
     runs = grouped.size().rename("runs")
     facts = grouped[list(_SHARED)].first()
-    seeds = grouped["seed"].agg(_words).rename("seeds")
-    others = grouped["representation_seed"].agg(_words).rename("representation_seeds")
+    seeds = grouped["seed"].agg(numbers_text).rename("seeds")
+    others = grouped["representation_seed"].agg(numbers_text).rename("representation_seeds")
     names = grouped[["row", "version"]].first()
     intervals = session_intervals(chosen)
     sessions = pd.DataFrame(index=runs.index)
@@ -98,7 +98,3 @@ def curve_numbers(chosen: Chosen) -> pd.DataFrame:
             for (label, session), interval in session_intervals(chosen).items()
         ]
     )
-
-
-def _words(numbers: Iterable[int]) -> str:
-    return " ".join(str(number) for number in sorted(set(numbers)))

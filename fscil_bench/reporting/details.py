@@ -16,12 +16,18 @@ from fscil_bench.reporting.facts import (
     image_facts,
     left_out_lines,
     notes_text,
+    numbers_text,
     parameters_text,
 )
 from fscil_bench.reporting.labels import named_values
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import RunRecord, StoredRun
-from fscil_bench.training.backbones import backbone_title, build_backbone, count_parameters
+from fscil_bench.training.backbones import (
+    BACKBONES,
+    backbone_title,
+    build_backbone,
+    count_parameters,
+)
 
 Facts = Mapping[str, str]
 Records = Sequence[RunRecord]
@@ -59,7 +65,7 @@ def _data(spec: RunSpec, records: Records, scored: int) -> Facts:
     return {
         "protocol": f"{protocol.title} ({protocol.name}), data set {protocol.dataset}",
         "classes": f"{protocol.base_classes} base + {protocol.sessions} sessions × "
-        f"{protocol.way} new, {protocol.shot} shots each; class order {protocol.class_order}",
+        f"{protocol.way_text} new, {protocol.shot} shots each; class order {protocol.class_order}",
         "image size": f"{protocol.images.size} × {protocol.images.size}",
         "images": f"{images['train_images']}; {images['test_images']}",
         "test images scored": f"{scored} in the last session",
@@ -73,8 +79,7 @@ def _representation(spec: RunSpec, records: Records) -> Facts:
     rule, views = checkpoint_rule(brought.recipe), spec.views
     recipe = brought.recipe.model_dump(mode="json", exclude={"epochs", "checkpoint"})
     return {
-        "backbone": f"{backbone_title(brought.backbone)}, "
-        f"{parameter_count(brought.backbone):,} parameters",
+        "backbone": _backbone(brought.backbone),
         "pre-training": brought.pretraining,
         "objective": ", ".join([brought.name, *named_values(brought.params)]),
         "epochs": str(brought.recipe.epochs),
@@ -145,6 +150,12 @@ def _remarks(left_out: Sequence[str], records: Records) -> Facts:
     }
 
 
+def _backbone(name: str) -> str:
+    if name not in BACKBONES:  # a record of elsewhere
+        return f"{name} (not known here)"
+    return f"{backbone_title(name)}, {parameter_count(name):,} parameters"
+
+
 @cache
 def parameter_count(backbone: str) -> int:
     """Return the number of trainable parameters of a backbone."""
@@ -157,11 +168,6 @@ def _code(kind: str, name: str, digest: str, registry: Registry) -> str:
         return f"{digest} (not installed here)"
     same = registry.get(kind, name).digest() == digest
     return digest if same else f"{digest} (another version is installed now)"
-
-
-def numbers_text(numbers: Iterable[int]) -> str:
-    """Return different numbers in order, with spaces between."""
-    return " ".join(str(number) for number in sorted(set(numbers)))
 
 
 def _seconds(values: Sequence[float]) -> str:

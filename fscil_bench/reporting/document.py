@@ -31,8 +31,8 @@ def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
 
     Of each table `NAME.csv` and, if it is printed, `NAME.tex`; of each figure `NAME.png`,
     `NAME.pdf` and `NAME.csv`; attachments under their own names, of which those in folders of
-    their own are not listed. `stem`.tex has all printed tables with the text between them, but for
-    a document whose own table is named so.
+    their own are not listed. `stem`.tex has all printed tables with the text between them; a table
+    of that name is in `stem`-alone.tex.
 
     Raises:
         StoreError: the folder cannot be written to.
@@ -44,7 +44,10 @@ def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
     printed = [table for table in tables if table.printed]
     if printed:
         contents[f"{stem}.tex"] = latex(document)
-    contents |= {f"{table.name}.tex": latex_table(table) for table in printed}
+    contents |= {
+        f"{table.name}{'-alone' * (table.name == stem)}.tex": latex_table(table)
+        for table in printed
+    }
     for name, content in {**contents, **document.attachments}.items():
         _write(folder / name, content)
     named = (*contents, *(name for name in document.attachments if "/" not in name))
@@ -90,11 +93,6 @@ def markdown(document: Document) -> str:
 def latex(document: Document) -> str:
     """Return the printed tables one after the other, with the texts between them."""
     return "\n\\par\\medskip\n".join(_latex(document.parts))
-
-
-def to_html(document: Document) -> str:
-    """Return the document as a fragment of HTML."""
-    return html(markdown(document))
 
 
 def html(text: str, below: int = 0) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from fscil_bench.episodes.store import EpisodesRecord
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Recipe
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.labels import changed_params, differing_settings, named_values
 from fscil_bench.spec import RunSpec
+from fscil_bench.store.runs import RunRecord
+
+Records = Sequence[RunRecord] | Sequence[EpisodesRecord]
+"""What is stored of runs, or of few-shot episodes, beside arrays."""
 
 
 def note_lines(chosen: Chosen) -> list[str]:
@@ -105,27 +109,7 @@ def axes_text(axes: Collection[tuple[int, int]], split: str) -> str:
     return text
 
 
-class Described(Protocol):
-    """What a record of runs and one of episodes both say of their data and method."""
-
-    @property
-    def train_images(self) -> tuple[int, int]:
-        """Fewest and most training images of a class."""
-
-    @property
-    def test_images(self) -> tuple[int, int]:
-        """Fewest and most test images of a class."""
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Words that a table must show."""
-
-    @property
-    def notes(self) -> Mapping[str, int | float | str]:
-        """What the method has to say of itself."""
-
-
-def image_facts(spec: RunSpec, records: Sequence[Described]) -> dict[str, str]:
+def image_facts(spec: RunSpec, records: Records) -> dict[str, str]:
     """Return how many images a class the records' data have."""
     counts, full = _range([r.train_images for r in records]), spec.protocol.train_images
     train = counts if full is None else f"{counts} of {full} in the full data set"
@@ -135,7 +119,7 @@ def image_facts(spec: RunSpec, records: Sequence[Described]) -> dict[str, str]:
     }
 
 
-def flags_text(records: Sequence[Described]) -> str:
+def flags_text(records: Records) -> str:
     """Return the flags of all records, each once."""
     flags = sorted({flag for record in records for flag in record.flags})
     return f"flags: {', '.join(flags)}" if flags else ""
@@ -175,6 +159,11 @@ def human_bytes(count: int) -> str:
     return f"{size:.2f} {unit} ({count:,} bytes)"
 
 
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Return different numbers in order, with spaces between."""
+    return " ".join(str(number) for number in sorted(set(numbers)))
+
+
 def _range(pairs: Sequence[tuple[int, int]]) -> str:
     low, high = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
     return str(low) if low == high else f"{low} to {high}"
@@ -198,7 +187,7 @@ def bytes_text(counts: Sequence[int]) -> str:
     return human_bytes(low) if low == high else f"{human_bytes(low)} to {human_bytes(high)}"
 
 
-def notes_text(records: Sequence[Described]) -> str:
+def notes_text(records: Records) -> str:
     """Return the methods' remarks on their runs, each with all its values over the records."""
     values: dict[str, list[str]] = {}
     for record in records:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.request import Selection
@@ -31,7 +32,7 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "seed": lambda run: run.spec.seed,
     "split": lambda run: run.spec.split,
     "views": lambda run: run.spec.views,
-    "way": lambda run: run.spec.protocol.way,
+    "way": lambda run: _way(run.spec.protocol),
     "shot": lambda run: run.spec.protocol.shot,
     "base_classes": lambda run: run.spec.protocol.base_classes,
     "sessions": lambda run: run.spec.protocol.sessions,
@@ -143,3 +144,8 @@ def run_frame(frame: pd.DataFrame) -> pd.DataFrame:
     sessions = frame.sort_values("session", kind="stable")
     measured = {key: measure.of(sessions) for key, measure in MEASURES.items()}
     return runs.assign(**measured)
+
+
+def _way(protocol: Protocol) -> int | str:
+    """Return how many classes a session brings; where that differs, each number in a text."""
+    return protocol.way if isinstance(protocol.way, int) else protocol.way_text

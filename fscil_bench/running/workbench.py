@@ -18,6 +18,7 @@ from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import DataError, FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network, Terms
 from fscil_bench.options import Options
@@ -29,7 +30,7 @@ from fscil_bench.protocol import ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
-from fscil_bench.running.runner import run_sessions
+from fscil_bench.running.runner import named, run_sessions
 from fscil_bench.running.sessions import (
     LISTED,
     OUTLIER,
@@ -63,6 +64,7 @@ from fscil_bench.training.compute import (
     resolve_device,
 )
 from fscil_bench.training.features import Features, FeatureSource, check_views, weights_file
+from fscil_bench.training.given import given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
 
@@ -138,8 +140,12 @@ class Workbench:
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
+        if not protocol.recipe.epochs:
+            _check_given(request, protocol, self._pretraining(protocol))
         pretraining, dataset = self._inputs(protocol, folder)
-        method.value.check(params, _terms(protocol, dataset))
+        terms = _terms(protocol, dataset)
+        with named(method.value, "checking its parameters"):
+            method.value.check(params, terms)
         split, table = _split(request, protocol, folder, dataset)
         if table is not None:
             canonical_shots(table, protocol, dataset)  # known now, and not after base training
@@ -157,7 +163,7 @@ class Workbench:
             recipe=protocol.recipe,
             precision=self.precision(protocol),
             code=brought.digest(),
-            engine=engine_digest(*TRAINING),
+            engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
         )
         spec = RunSpec(
             method=method.name,
@@ -172,7 +178,8 @@ class Workbench:
             engine=engine_digest(*RUN),
         )
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
-        made = brought.value(brought_params)
+        with named(brought.value, "when it was made"):
+            made = brought.value(brought_params)
         return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
@@ -243,7 +250,9 @@ class Workbench:
             needs,
             base_views,
         )
-        method = plan.method(plan.params, self._context(plan, trained))
+        context = self._context(plan, trained)
+        with named(plan.method, "when it was made"):
+            method = plan.method(plan.params, context)
         return method, maker, self._pretrain(plan, method, maker)
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
@@ -314,16 +323,16 @@ class Workbench:
             def part(indices: np.ndarray) -> LabelledImages:
                 return LabelledImages(train.images, indices, train.labels[indices])
 
-            training = BaseTraining(
-                spec,
-                plan.representation,
-                part(base),
-                part(heldout),
-                self.device,
-                plan.pretraining,
-            )
+            made, device, given = plan.representation, self.device, plan.pretraining
             folder = self.store.representation_folder(spec.key)
-            self._trained[spec.key] = training.run(folder, self.progress)
+            with named(made, "in base training"):
+                if spec.recipe.epochs:
+                    training = BaseTraining(spec, made, part(base), part(heldout), device, given)
+                    self._trained[spec.key] = training.run(folder, self.progress)
+                else:
+                    self._trained[spec.key] = given_network(
+                        spec, made, part(base), device, given, folder, self.progress
+                    )
         return self._trained[spec.key]
 
     def features(self, plan: Plan, trained: TrainedRepresentation) -> dict[str, Features]:
@@ -401,8 +410,12 @@ class Workbench:
         path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
         if not path.exists():
             started = time.perf_counter()
-            with self.progress.task(f"{method.name}: learning from base data", 1.0) as task:
-                tensors = method.pretrain(maker.session(0), task.update)
+            base = maker.session(0)
+            with (
+                self.progress.task(f"{method.name}: learning from base data", 1.0) as task,
+                named(method, "learning from base data"),
+            ):
+                tensors = method.pretrain(base, task.update)
             if not isinstance(tensors, Mapping):
                 raise FscilError(
                     f"method {method.name!r}: pretrain returned {type(tensors).__name__} instead "
@@ -410,7 +423,8 @@ class Workbench:
                 )
             save_tensors(path, tensors, {"seconds": time.perf_counter() - started})
         tensors, meta = load_tensors(path)
-        method.load_pretrained(tensors)
+        with named(method, "taking what it learnt from base data"):
+            method.load_pretrained(tensors)
         return float(meta["seconds"])
 
 
@@ -418,6 +432,8 @@ TRAINING = (BaseTraining, hold_out, Images, ImageSpec, Protocol.session_classes)
 """Where the engine's digest of a representation starts. How data are arranged, their fingerprint
 tells; how features are read is in the digest of a run, and keys their cache.
 """
+GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
+"""Likewise of a base network from a file."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
 """Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
@@ -475,6 +491,27 @@ def _split(
     return name, read_canonical(protocol, folder) if name == "canonical" else None
 
 
+def _check_given(request: RunRequest, protocol: Protocol, pretraining: Pretraining) -> None:
+    """Refuse a network from a file, without base training, where it cannot be what is meant."""
+    where = f"protocol {protocol.name!r}: recipe.epochs = 0"
+    if pretraining.file is None:
+        raise UsageError(
+            f"{where} trains nothing: give the base network with --weights FILE, or train one with "
+            "--epochs 1 or more"
+        )
+    if request.representation != REPRESENTATION:
+        raise UsageError(
+            f"{where} takes the network of {pretraining.file} as it is, and nothing of "
+            f"representation {request.representation!r} is trained; leave --representation out"
+        )
+    if request.pseudo:
+        raise UsageError(
+            f"{where}: parameters are chosen in front of a network that has not seen the classes "
+            f"that play new ones, which is not known of {pretraining.file}; choose them with base "
+            "training (--epochs 1 or more) and give them with --set"
+        )
+
+
 def _check_extras(method: type[Method], representation: type[Representation]) -> None:
     missing = set(method.needs.extras) - set(representation.extras)
     if missing:
@@ -515,6 +552,9 @@ def flags(plan: Plan) -> tuple[str, ...]:
         found.append("representation sized by the final class count")
     if plan.spec.views == "flip":
         found.append("test-time views: image and mirror image averaged")
+    if not plan.spec.representation.recipe.epochs:
+        title = plan.pretraining.title
+        found.append(f"base network from a file: {title}, no base training here")
     if plan.dataset.unofficial:
         found.append(f"unofficial data ({plan.dataset.unofficial})")
     if plan.dataset.skipped:

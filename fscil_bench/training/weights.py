@@ -5,8 +5,11 @@ from __future__ import annotations
 import pickle
 import re
 import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import torch
@@ -19,6 +22,15 @@ from fscil_bench.store.files import replaced_file
 
 NONE = "none"
 
+Tensors = Mapping[str, torch.Tensor]
+
+WRAPPERS = ("params", "state_dict", "model", "model_state_dict", "network", "net")
+"""Under what released code saves named tensors: CEC, FACT and TEEN under `params`."""
+CLASSIFIERS = ("fc", "classifier", "head")
+"""What released code calls the classifier beside a backbone."""
+NAMED = 3
+"""Names of tensors that a message lists of each kind."""
+
 
 @dataclass(frozen=True)
 class Pretraining:
@@ -26,6 +38,25 @@ class Pretraining:
 
     title: str
     file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a file of weights holds for a backbone.
+
+    Attributes:
+        tensors: those of the backbone, by its own names.
+        prefix: what stands before these names in the file, such as `module.encoder.`.
+        classifier: name in the file of the classifier's rows beside the backbone.
+        rows: these rows (N, D), or None where there are none.
+        left_out: names in the file of everything else.
+    """
+
+    tensors: Tensors
+    prefix: str
+    classifier: str
+    rows: torch.Tensor | None
+    left_out: tuple[str, ...]
 
 
 def resolve_pretraining(backbone: str, wanted: str, choice: str | None) -> Pretraining:
@@ -79,33 +110,109 @@ def install_weights(backbone: str, source: Path | None) -> Path:
 
 
 def load_pretrained(network: nn.Module, pretraining: Pretraining) -> None:
-    """Load weights into a backbone; a classifier's (`fc.*`) are left out.
+    """Load weights into a backbone.
 
     Raises:
-        DataError: the file is damaged, or does not fit; the first missing and unexpected keys and
-            the first tensor of another shape are named.
+        DataError: the file is damaged, or does not fit.
     """
-    if pretraining.file is None:
-        return
-    tensors = _read(pretraining.file)
-    found = {k: v for k, v in tensors.items() if not k.startswith(("fc.", "classifier."))}
+    if pretraining.file is not None:
+        fitted = fit(network, pretraining.file)
+        network.load_state_dict(dict(fitted.tensors), strict=False)
+
+
+def fit(network: nn.Module, path: Path) -> Fitted:
+    """Return what a file holds for a backbone, whatever stands before its names.
+
+    Shortcuts may be called `shortcut` or `downsample`. A classifier and, where the backbone's names
+    have a prefix, what stands outside of it may be there too.
+
+    Raises:
+        DataError: the file is damaged, holds other objects than tensors and plain values, several
+            networks or values that are not finite, or does not fit: the first missing, unexpected
+            and misshapen tensors are listed.
+    """
+    tensors = _read(path)
+    expected: dict[str, torch.Tensor] = network.state_dict()
+    own_names = {_canonical(name): name for name in expected}
+    prefix = _prefix(path, tensors, own_names)
+    inside = {
+        name: own_names.get(_canonical(name.removeprefix(prefix)))
+        for name in tensors
+        if name.startswith(prefix)
+    }
+    found = {own: tensors[name] for name, own in inside.items() if own is not None}
+    heads = tuple(f"{prefix}{word}." for word in CLASSIFIERS)
+    unexpected = [n for n, own in inside.items() if own is None and not n.startswith(heads)]
+    _check_fit(path, network, prefix, found, {name: tensors[name] for name in unexpected})
+    classifier = _classifier(tensors, prefix)
+    left_out = sorted(n for n in tensors if inside.get(n) is None and n != classifier)
+    rows = tensors.get(classifier)
+    return Fitted(found, prefix, classifier, rows, tuple(left_out))
+
+
+def _canonical(name: str) -> str:
+    return name.replace(".shortcut.", ".downsample.")
+
+
+def _prefix(path: Path, names: Iterable[str], own_names: Mapping[str, str]) -> str:
+    """Return what stands before most of the backbone's names."""
+    counts: Counter[str] = Counter()
+    for name in names:
+        starts = [0, *(dot.end() for dot in re.finditer(r"\.", name))]
+        counts.update(name[:start] for start in starts if _canonical(name[start:]) in own_names)
+    best = [prefix for prefix, count in counts.items() if count == max(counts.values())]
+    needed = sum(not name.endswith("batches_tracked") for name in own_names)
+    if len(best) > 1 and counts[best[0]] >= needed:
+        raise DataError(
+            f"{path}: holds several networks, under {listed(map(repr, best))}; save the tensors of "
+            "one of them alone"
+        )
+    return best[0] if len(best) == 1 else ""
+
+
+def _classifier(tensors: Tensors, prefix: str) -> str:
+    """Return the name of the rows beside a backbone, at its own level or one above; or ""."""
+    parts = prefix.split(".")[:-1]
+    levels = ["".join(f"{part}." for part in parts[:end]) for end in range(len(parts), -1, -1)]
+    names = (f"{level}{word}.weight" for level in levels for word in CLASSIFIERS)
+    return next((name for name in names if name in tensors and tensors[name].dim() == 2), "")
+
+
+def _check_fit(
+    path: Path, network: nn.Module, prefix: str, found: Tensors, unexpected: Tensors
+) -> None:
     expected = network.state_dict()
     # Files older than batch normalisation's step counter lack it, and nothing needs it.
     missing = sorted(k for k in set(expected) - set(found) if not k.endswith("batches_tracked"))
-    unexpected = sorted(set(found) - set(expected))
-    shapes = [k for k in expected if k in found and expected[k].shape != found[k].shape]
-    problems = [
-        f"{len(keys)} {what}, first {keys[0]!r}"
-        for what, keys in (
-            ("missing", missing),
-            ("unexpected", unexpected),
-            ("of another shape", shapes),
-        )
-        if keys
-    ]
+    misshapen = sorted(k for k, tensor in found.items() if tensor.shape != expected[k].shape)
+    kinds = {
+        "missing": [f"{k!r} {_shape(expected[k])}" for k in missing],
+        "unexpected": [f"{k!r} {_shape(unexpected[k])}" for k in sorted(unexpected)],
+        "of another shape": [
+            f"{k!r} {_shape(found[k])}, expected {_shape(expected[k])}" for k in misshapen
+        ],
+    }
+    problems = [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds.items() if names]
     if problems:
-        raise DataError(f"{pretraining.file}: does not fit the backbone: {'; '.join(problems)}")
-    network.load_state_dict(found, strict=False)
+        under = f" under {prefix!r}" if prefix else ""
+        raise DataError(
+            f"{path}: its network{under} is not the backbone {type(network).__name__} "
+            f"({len(found) - len(misshapen)} of {len(expected)} tensors fit): {'; '.join(problems)}"
+        )
+    broken = [k for k, v in found.items() if not bool(torch.isfinite(v).all())]
+    if broken:
+        raise DataError(f"{path}: the values of {broken[0]!r} are not finite")
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return "(" + "×".join(map(str, tensor.shape)) + ")"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first names, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    return ", ".join(every[:NAMED]) + more
 
 
 def _official(backbone: str) -> tuple[str, str, str] | None:
@@ -142,22 +249,63 @@ def _fetched(backbone: str) -> Pretraining:
     return Pretraining(title, path)
 
 
+class _Ignored:
+    """Stands for an object beside the tensors: it takes whatever it is made of, and keeps none."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+BESIDE = (
+    "argparse.Namespace",
+    "numpy.dtype",
+    "numpy.ndarray",
+    *(
+        f"numpy.{core}.{name}"
+        for core in ("core", "_core")
+        for name in ("multiarray.scalar", "multiarray._reconstruct", "numeric._frombuffer")
+    ),
+)
+"""Classes and functions that a file may name beside its tensors; none of them is ever called."""
+
+
 def _read(path: Path) -> dict[str, torch.Tensor]:
+    """Return a file's named tensors, from whatever they are wrapped in."""
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        # Pairs with a name are not understood by torch's annotations.
+        allowed: list[Any] = [(_Ignored, name) for name in BESIDE]
+        with torch.serialization.safe_globals(allowed):
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         # torch goes on to advise how to load the file without care; the reason alone is wanted.
         found = re.search(r"GLOBAL ([\w.]+)|(?:class|type) ([\w.]+)", str(error))
         reason = f"it names {found[1] or found[2]}" if found else "it is no plain pickle of tensors"
-        raise DataError(f"{path}: holds more than tensors and is refused: {reason}") from error
+        raise DataError(
+            f"{path}: holds more than tensors and is refused: {reason}; save the network's "
+            "state_dict() alone"
+        ) from error
     except Exception as error:  # a damaged pickle can fail in any way
         raise DataError(f"{path}: cannot be read as weights: {error}") from error
-    content = content.get("state_dict", content) if isinstance(content, dict) else {}
-    if not content or not all(isinstance(v, torch.Tensor) for v in content.values()):
+    named = _named_tensors(content)
+    if not named:
         raise DataError(f"{path}: is no file of named tensors")
-    return dict(content)
+    unusable = [k for k, v in named.items() if v.is_meta or v.layout != torch.strided]
+    if unusable:
+        raise DataError(f"{path}: {unusable[0]!r} is no plain tensor of values")
+    return named
+
+
+def _named_tensors(content: Any, levels: int = 3) -> dict[str, torch.Tensor]:
+    """Return the tensors of a mapping, or of the fullest that it holds under a known name."""
+    if not isinstance(content, Mapping) or not levels:
+        return {}
+    inner = max((_named_tensors(content.get(word), levels - 1) for word in WRAPPERS), key=len)
+    return inner or {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
 
 
 def _checkpoints() -> Path:

@@ -40,6 +40,12 @@ def list_tree(folder: Path) -> list[Picture]:
     if halves is None:
         return _classes(folder, folders, folder, None)
     inner = {half: _folders(path) for half, path in halves.items()}
+    if not inner["train"].keys() & inner["test"].keys():
+        raise DataError(
+            f"{folder}: {halves['train'].name}/ and {halves['test'].name}/ have no class in common "
+            f"({some(list(inner['train']), 3)}; {some(list(inner['test']), 3)}); give each class a "
+            "folder in both, or name a CSV with the columns path,label,split"
+        )
     differing = sorted(set(inner["train"]) ^ set(inner["test"]))
     if differing:
         name = differing[0]

@@ -202,7 +202,7 @@ def make(folder: Path, method: str = "toy_means", **options: Any) -> StoredEpiso
         **vars(DESIGN),
         **options,
     }
-    return api.episodes(method, **settings)
+    return api.run_episodes(method, **settings)
 
 
 def bench(folder: Path, *methods: Any) -> Workbench:

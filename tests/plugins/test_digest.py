@@ -21,7 +21,7 @@ from fscil_bench.plugins.digest import (
     trace,
 )
 from fscil_bench.plugins.registry import Plugin, load_registry
-from fscil_bench.running.workbench import RUN, TRAINING
+from fscil_bench.running.workbench import GIVEN, RUN, TRAINING
 
 Files = Mapping[str, str]
 
@@ -385,6 +385,7 @@ DECIDING = {
 
 def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
     assert modules(traced(TRAINING)) == DECIDING
+    assert modules(traced(GIVEN)) <= DECIDING | {"training/given"}
     later = {
         "data/reader",
         "metrics",
@@ -392,6 +393,7 @@ def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
         "running/workbench",
         "spec",
         "training/features",
+        "training/given",
     }
     assert modules(traced(RUN)) == DECIDING | later
     both = {"episodes/draws", "episodes/run", "metrics", "protocol", "running/runner", "seeding"}
@@ -409,6 +411,7 @@ def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
         ("running/workbench.py", '"plain", "plain"', '"rot90", "plain"', (RUN,)),
         ("running/pseudo.py", '"pseudo test images"', '"pseudo"', ()),
         ("training/features.py", ".flip(2)", ".flip(1)", (RUN,)),
+        ("training/given.py", "classes / 2", "classes / 3", (GIVEN, RUN)),
         ("running/workbench.py", "peak_memory()", "0", ()),
         (
             "running/workbench.py",
@@ -428,7 +431,7 @@ def test_an_edit_of_the_engine(
     assert old in text
     path.write_text(text.replace(old, new))
     try:
-        for parts in (TRAINING, RUN):
+        for parts in (TRAINING, GIVEN, RUN):
             same = traced(parts, elsewhere / "fscil_bench").digest == engine_digest(*parts)
             assert same == (parts not in moved)
     finally:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Drawing
 
 from fscil_bench.errors import StoreError
 from fscil_bench.report import Column, Document, Figure, Lack, Notes, Section, Table
-from fscil_bench.reporting.document import LONGEST, files_folder, to_html, write_document
+from fscil_bench.reporting.document import LONGEST, files_folder, html, markdown, write_document
 from fscil_bench.reporting.figures import new_figure
 from fscil_bench.request import Selection
 
@@ -129,10 +129,10 @@ def test_formulas_and_notes_stand_below_their_table(tmp_path: Path) -> None:
 
 
 def test_html_shows_what_looks_like_html() -> None:
-    html = to_html(Document("T", ["<script>", TABLE]))
+    shown = html(markdown(Document("T", ["<script>", TABLE])))
 
-    assert "<script>" not in html and "&lt;script&gt;" in html
-    assert "<td>a_b</td>" in html
+    assert "<script>" not in shown and "&lt;script&gt;" in shown
+    assert "<td>a_b</td>" in shown
 
 
 def test_files_are_the_same_each_time_whatever_a_user_has_set(tmp_path: Path) -> None:

@@ -58,16 +58,18 @@ def test_runs_on_other_terms_can_be_told_apart(factory: Any, toy_protocol: Proto
         factory.spec(),
         factory.spec(protocol=toy_protocol.override(shot=1)),
         factory.spec(protocol=toy_protocol.override(class_order="seed:1")),
+        factory.spec(protocol=toy_protocol.override(way=(1, 1))),
     ]
     runs = [factory.write(spec) for spec in specs]
     runs.append(factory.write(factory.spec(seed=1), flags=("unofficial data (a mirror)",)))
 
     whole = run_frame(results_frame(runs))
 
-    assert whole["shot"].tolist() == [5, 1, 5, 5]
-    assert whole["class_order"].tolist() == ["dataset", "dataset", "seed:1", "dataset"]
-    assert whole["official"].tolist() == [True, True, True, False]
-    assert whole.loc[runs[3].key, "flags"] == "unofficial data (a mirror)"
+    assert whole["shot"].tolist() == [5, 1, 5, 5, 5]
+    assert whole["way"].tolist() == [1, 1, 1, "1, 1", 1]
+    assert whole["class_order"].tolist() == ["dataset", "dataset", "seed:1", "dataset", "dataset"]
+    assert whole["official"].tolist() == [True, True, True, True, False]
+    assert whole.loc[runs[4].key, "flags"] == "unofficial data (a mirror)"
 
 
 def test_of_nothing_there_is_an_empty_frame() -> None:

@@ -187,6 +187,23 @@ def test_lists_that_do_not_fit_are_refused(
         run(folder, index_list=lists(tmp_path, second))
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"seed": 10**5000}, "seed an integer of 16610 bits: a seed is a whole number"),
+        ({"results": "a\0b"}, r"'a\\x00b': a path holds no NUL character"),
+        ({"plugins": ["a\0b.py"]}, r"'a\\x00b\.py': a path holds no NUL"),
+        ({"protocol": "a\0.toml"}, r"a\0\.toml: "),
+        ({"params": {"space": 10**5000}}, "space = an integer of 16610 bits"),
+    ],
+)
+def test_values_that_nothing_can_hold_are_refused(
+    folder: Path, changes: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(fb.FscilError, match=expected):
+        run(folder, **changes)
+
+
 def test_outlier_shots_come_from_the_runs_own_representation(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import fscil_bench as fb
 from fscil_bench.cli.app import app
-from fscil_bench.store.caches import TAG, changed_file, left_over, remembered_digests
+from fscil_bench.store.caches import (
+    TAG,
+    cached,
+    changed_file,
+    foreign,
+    left_over,
+    remembered_digests,
+)
+
+TOY = Path(__file__).parents[1] / "toy"
 
 OWN = (
     "images/cifar100-0123456789abcdef",
@@ -62,6 +72,20 @@ def test_clear_removes_its_own_and_names_what_else_is_there(tmp_path: Path) -> N
         assert f"left    {path}, which fscil-bench did not make" in done.output
     assert clear(cache, str(others[0])).exit_code == 2
     assert others[0].exists()
+
+
+def test_what_a_run_caches_is_known_to_clear(tmp_path: Path) -> None:
+    settings = {"plugins": [TOY / "toy_reader.py"], "cache": tmp_path, "results": tmp_path / "r"}
+    fb.run(["ncm", "ldc"], str(TOY / "toy.toml"), **settings)
+    assert {path.parent.name for path, _ in cached(tmp_path)} >= {
+        "images",
+        "features",
+        "pretrained",
+    }
+    assert list(foreign(tmp_path)) == []
+    assert clear(tmp_path, "--results", str(tmp_path / "r")).exit_code == 0
+    left = {path.name for path in tmp_path.rglob("*") if path.parent.parent == tmp_path}
+    assert left <= {"runs", "representations", "toy"}, left
 
 
 @pytest.mark.parametrize("tag", [None, "", "Signature: 8a477f597d28d172789f06886806bc55\n# pip\n"])

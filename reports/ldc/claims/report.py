@@ -19,16 +19,13 @@ from .accuracy import (
     aims,
     fact_claim,
     few_shot_claim,
-    first_session_claim,
-    loss_claim,
+    mapping_claim,
     outlier_claim,
-    recurrent_claim,
-    sampler_claim,
+    part_claims,
 )
-from .claim import Claim, measured_text
+from .claim import Claim
 from .cost import memory_claim, scalability_claim, time_claim
 from .divergence import divergence_claim, divergence_table, divergences
-from .mapping import mapping_claim
 from .setup import ClaimsParams, Setup
 
 PUBLISHED = Path(__file__).with_name("ldc_claims.csv")
@@ -63,10 +60,6 @@ AIMED = (
     "and new accuracy in the last session. In %, paired by seed; the better of ncm is raw or Tukey "
     "space, whichever has the higher mean, figure by figure."
 )
-ABLATION = (
-    "Accuracy in each session in %, ± the half-width of the 95 % Student-t interval over n seeds. "
-    'The paper\'s "Gaussian sampler" is the row "+ mapping"; "+ sampler" has the shared covariance.'
-)
 
 
 class LdcClaims(Study):
@@ -78,48 +71,39 @@ class LdcClaims(Study):
     terms = Setup
     rules = ()
 
-    def variants(self, terms: Setup, params: ClaimsParams) -> list[Variant]:
+    def variants(self, terms: Setup) -> dict[int, Variant]:
         """Return every variant that a claim compares, and the few-shot episodes."""
-        del params
-        return terms.variants()
+        return dict(enumerate(terms.variants()))
 
-    def findings(self, terms: Setup, shelf: Shelf, params: ClaimsParams) -> Findings:
+    def findings(self, terms: Setup, shelf: Shelf) -> Findings:
         """Return claims and aims with their verdicts, and the tables of ablation and KL."""
-        del params
         apart = divergences(terms, shelf)
-        claims = [
-            sampler_claim(terms, shelf),
-            recurrent_claim(terms, shelf),
-            loss_claim(terms, shelf),
-            mapping_claim(terms, shelf),
-            outlier_claim(terms, shelf),
-            scalability_claim(terms, shelf),
-            memory_claim(terms, shelf),
-            time_claim(terms, shelf),
-            few_shot_claim(terms, shelf),
-            divergence_claim(terms, shelf, apart),
-            first_session_claim(terms, shelf),
-            fact_claim(terms, shelf),
-        ]
+        judges = (
+            *(mapping_claim, outlier_claim, scalability_claim, memory_claim, time_claim),
+            *(few_shot_claim, fact_claim),
+        )
+        claims = [*part_claims(terms, shelf), *(judge(terms, shelf) for judge in judges)]
+        claims.append(divergence_claim(terms, shelf, apart))
+        claims.sort(key=lambda claim: claim.letter)
         wishes = aims(terms, shelf)
         ablation = {name: shelf.runs(variant) for name, variant in terms.ablation.items()}
         compared = {"ldc": terms.ldc(), "free_lunch": terms.free_lunch()}
         compared |= {f"ncm (space={space})": terms.ncm(space) for space in ("raw", "tukey")}
-        sources = "; ".join(sorted(set(published()["source"])))
         parts: list[Part] = [
             ORIGIN,
             Table("claims", _printed(claims), CLAIMS),
             RULE,
             Notes([f"({claim.letter}) {claim.rule}" for claim in claims]),
-            Table("ldc-claims", _in_full([*wishes, *claims], terms), printed=False),
+            Table(self.name, _in_full([*wishes, *claims], terms), printed=False),
             Section(
                 "What LDC is asked for here",
                 [Table("aims", _printed(wishes), AIMS), AIMED, Notes(_memory(terms, shelf))],
             ),
-            Section("Ablation", ablation_tables(shelf, ablation, ABLATION)),
+            Section("Ablation", ablation_tables(shelf, ablation)),
             Section("Generated against real features", [divergence_table(terms, apart)]),
         ]
         rows = {name: shelf.runs(variant) for name, variant in compared.items()}
+        sources = "; ".join(sorted(set(published()["source"])))
         return Findings(parts, rows, [f"Published figures: {sources}."])
 
 
@@ -138,7 +122,7 @@ def _printed(claims: Sequence[Claim]) -> pd.DataFrame:
                 "claim": f"({claim.letter})" if claim.letter in texts else claim.letter,
                 "statement": claim.statement,
                 "published": texts.get(claim.letter, "–"),
-                "measured": measured_text(claim),
+                "measured": claim.measured,
                 "verdict": claim.verdict,
             }
             for claim in claims

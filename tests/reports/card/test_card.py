@@ -202,15 +202,6 @@ def test_one_command_for_each_representation_seed(factory: Any, card: Any) -> No
     assert "although some runs share one" in text
 
 
-def test_seeds_that_were_asked_for_and_are_not_there_are_missing(factory: Any, card: Any) -> None:
-    factory.write(factory.spec(seed=0))
-
-    assert card().missing == []
-    assert card(seeds=(0, 5)).missing == [
-        "fscil-bench run --method ncm --protocol toy --seeds 5 --precision fp32",
-    ]
-
-
 def test_the_curve_is_what_the_tables_say(factory: Any, card: Any) -> None:
     factory.write(factory.spec(), [(36, 0), (34, 6), (30, 10)])
 

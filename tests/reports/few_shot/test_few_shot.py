@@ -249,18 +249,6 @@ def test_what_the_table_states(write: Any, table: Any) -> None:
         assert words in text
 
 
-def test_files_hold_what_is_shown(write: Any, table: Any) -> None:
-    write("ldc", LDC)
-
-    made = table()
-    files = {path.name for path in made.write().files}
-    (line,) = made.tables["few-shot"].to_dict("records")
-
-    assert {"report.md", "few-shot.csv", "report.tex"} <= files
-    assert (line["label"], line["runs"], line["seeds"], line["queries"]) == ("ldc", 4, "0", 15)
-    assert line["way5_shot1_mean"] == pytest.approx(55)
-
-
 def test_missing_episodes_come_with_their_command(write: Any, table: Any) -> None:
     write("ncm", [0.5] * 600)
     write("ldc", LDC)  # fewer than wanted
@@ -311,15 +299,6 @@ def test_without_episodes_the_command_is_given(table: Any) -> None:
         table(protocol=None)
     with pytest.raises(UsageError, match="unknown protocol 'tyo'; did you mean 'toy'"):
         table(protocol="tyo")
-
-
-def test_a_protocol_that_is_not_registered_is_shown(
-    write: Any, table: Any, toy_protocol: Protocol
-) -> None:
-    write("ldc", LDC, protocol=toy_protocol.override(name="mine"))
-    made = table(protocol="mine")
-    assert "| ldc | 4 |" in made.text
-    assert made.missing == []
 
 
 def test_damaged_episodes_are_left_out_and_named(write: Any, table: Any) -> None:

@@ -6,11 +6,11 @@ from scipy import stats
 
 from fscil_bench.reports.ldc.divergence import (
     class_divergences,
+    finite_class,
     halves_kl,
     sliced_kl,
     unit_directions,
 )
-from fscil_bench.reports.ldc.features import finite_class
 
 
 def exact(mean: float, deviation: float, count: int = 4001) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ from fscil_bench.metrics import Interval
 from fscil_bench.plugins.registry import Plugin
 from fscil_bench.reporting.statistics import above_zero
 from fscil_bench.reports.ldc.claims import accuracy
-from fscil_bench.reports.ldc.claims.claim import Claim, Part, part_text
+from fscil_bench.reports.ldc.claims.claim import Part
 
 LAST = [(30, 3), (32, 3), (34, 3)] * 2  # 33, 35 and 37 of 60
 
@@ -29,7 +28,7 @@ def test_sampler_over_baseline(claims: Any) -> None:
     )
     claims.write(claims.setup.ablation["baseline"], LAST)
 
-    claim = claims.claim(accuracy.sampler_claim)
+    claim = claims.claim(accuracy.part_claims, "a")
 
     # 1, 1, 1, -2, 2 and 3 images of 60 more: mean 1, s² = 14/5, t(0.975, 5) = 2.5705818.
     half = 100 / 60 * 2.5705818 * math.sqrt(14 / 5) / math.sqrt(6)
@@ -40,21 +39,19 @@ def test_sampler_over_baseline(claims: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("judge", "after", "before"),
+    ("letter", "after", "before"),
     [
-        (accuracy.sampler_claim, "+ mapping", "baseline"),
-        (accuracy.recurrent_claim, "+ recurrent", "+ mapping"),
-        (accuracy.first_session_claim, "+ recurrent", "baseline"),
+        ("a", "+ mapping", "baseline"),
+        ("b", "+ recurrent", "+ mapping"),
+        ("k", "+ recurrent", "baseline"),
     ],
 )
-def test_what_adds_to_what(
-    claims: Any, judge: Callable[..., Claim], after: str, before: str
-) -> None:
+def test_what_adds_to_what(claims: Any, letter: str, after: str, before: str) -> None:
     for name, variant in claims.setup.ablation.items():
         better = name == after
         last = [(right + better, 3) for right in (30, 32, 34) * 2]
         claims.write(variant, last, first=36 + better)
-    found = claims.claim(judge)
+    found = claims.claim(accuracy.part_claims, letter)
 
     assert found.verdict == "holds", f"{after} is better than {before}, by 1 image on each seed"
     assert figures(found.parts[0])[1:] == (0.0, 6)
@@ -64,7 +61,7 @@ def test_first_session_accuracy_of_equals_is_no_gain(claims: Any) -> None:
     for name in ("+ recurrent", "baseline"):
         claims.write(claims.setup.ablation[name], LAST)
 
-    claim = claims.claim(accuracy.first_session_claim)
+    claim = claims.claim(accuracy.part_claims, "k")
 
     assert figures(claim.parts[0]) == (0.0, 0.0, 6)
     assert claim.verdict == "does not hold"
@@ -75,7 +72,7 @@ def test_each_loss_is_a_part(claims: Any) -> None:
     for loss, last in ({"kl": LAST, "hellinger": LAST} | worse).items():
         claims.write(claims.setup.complete(loss=loss), last)
 
-    claim = claims.claim(accuracy.loss_claim)
+    claim = claims.claim(accuracy.part_claims, "c")
 
     assert {part.name: part.verdict for part in claim.parts} == {
         "over emd": "holds",
@@ -89,10 +86,38 @@ def test_a_part_without_runs_is_not_tested(claims: Any) -> None:
     for loss, last in (("kl", LAST), ("emd", [(20, 0)] * 6), ("js", [(20, 0)] * 6)):
         claims.write(claims.setup.complete(loss=loss), last)
 
-    claim = claims.claim(accuracy.loss_claim)
+    claim = claims.claim(accuracy.part_claims, "c")
 
     assert claim.verdict == "not tested"
     assert claim.parts[2].detail == "its runs are not stored"
+
+
+def test_mapping_against_empirical(claims: Any) -> None:
+    curves = {"mapped": [1.0, 0.62, 0.5, 0.4], "empirical": [1.2, 1.0, 0.8, 0.6]}
+    for covariance, curve in curves.items():
+        new = 12 if covariance == "mapped" else 9
+        variant = claims.setup.unseen(covariance)
+        assert variant.overrides == {"way": 2, "sessions": 1}
+        for run in claims.write(variant, [(30, new)] * 6):
+            claims.add_artifacts(run, 1, classifier_loss=np.array(curve))
+
+    epochs, new_classes = claims.claim(accuracy.mapping_claim).parts
+
+    assert figures(epochs) == (2.0, 0.0, 6)
+    assert epochs.detail == "4.00 against 2.00; final losses 0.60 against 0.40"
+    assert figures(new_classes) == pytest.approx((15.0, 0.0, 6)), "3 of 20 new images"
+
+
+def test_a_damaged_curve_costs_its_own_pair_alone(claims: Any) -> None:
+    for covariance in ("mapped", "empirical"):
+        for run in claims.write(claims.setup.unseen(covariance), [(30, 9)] * 6):
+            claims.add_artifacts(run, 1, classifier_loss=np.array([1.0, 0.5]))
+    (run.folder / "artifacts.npz").write_bytes(b"PK")
+
+    epochs, new_classes = claims.claim(accuracy.mapping_claim).parts
+
+    assert (epochs.interval.count, new_classes.interval.count) == (5, 6)
+    assert any(str(run.folder) in problem for problem in claims.problems)
 
 
 def test_outliers_are_compared_by_the_difference_of_gains(claims: Any) -> None:
@@ -179,10 +204,10 @@ def test_a_part_says_what_could_have_shown_only_where_it_cannot_be_told() -> Non
     told, untold = Interval(1.0, 0.5, 10), Interval(-0.2, 0.5, 10)
     parts = [Part(above_zero(i), "over emd", i, detail="2.00 against 1.00") for i in (told, untold)]
 
-    assert part_text(parts[0], "seeds") == (
+    assert parts[0].text("seeds") == (
         "over emd: +1.00 [+0.50, +1.50] points (n = 10 seeds; 2.00 against 1.00)"
     )
-    assert part_text(parts[1], "seeds") == (
+    assert parts[1].text("seeds") == (
         "over emd: −0.20 [−0.70, +0.30] points (n = 10 seeds; 2.00 against 1.00); the smallest "
         "that could have shown: 0.50"
     )

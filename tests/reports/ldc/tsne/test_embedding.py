@@ -9,9 +9,13 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from fscil_bench.reporting.figures import figure_style
-from fscil_bench.reports.ldc.features import ClassFeatures, finite_class
-from fscil_bench.reports.ldc.tsne.embedding import Embedding, embedded, fitted_perplexity
-from fscil_bench.reports.ldc.tsne.figure import embedding_figure
+from fscil_bench.reports.ldc.divergence import ClassFeatures, finite_class
+from fscil_bench.reports.ldc.tsne.embedding import (
+    Embedding,
+    embedded,
+    embedding_figure,
+    fitted_perplexity,
+)
 
 DIM = 4
 
