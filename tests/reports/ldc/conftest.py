@@ -28,7 +28,6 @@ from fscil_bench.store.runs import SessionRecord, StoredRun
 
 SEEDS = tuple(range(6))
 """As many as a verdict takes."""
-SMALL_LDC = "epochs=2,unit_steps=2,unit_classes=2,simulated_shots=3"
 
 
 @dataclass(frozen=True)
