@@ -60,13 +60,29 @@ def test_session_metrics_by_hand() -> None:
     assert (first.images, first.classes) == (4, 2)
 
     assert second == SessionMetrics(
-        accuracy=4 / 6, base=0.5, new=1.0, latest=1.0, harmonic=2 / 3, images=6, classes=3
+        accuracy=4 / 6,
+        base=0.5,
+        new=1.0,
+        latest=1.0,
+        harmonic=2 / 3,
+        harmonic_classes=2 / 3,
+        images=6,
+        classes=3,
     )
 
     # In the last session base has 1 of 4, class 2 has 1 of 2, class 3 has 2 of 2.
     assert (third.accuracy, third.base, third.new, third.latest) == (0.5, 0.25, 0.75, 1.0)
     assert third.harmonic == pytest.approx(2 * 0.25 * 0.75 / (0.25 + 0.75))
     assert (third.images, third.classes) == (8, 4)
+
+
+def test_harmonic_means_differ_where_classes_have_unequally_many_samples() -> None:
+    # Class 0 has 3 of 3, class 1 has 0 of 1; class 2 has 1 of 4, class 3 has 1 of 1; class 4 none.
+    targets = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3])
+    predictions = np.array([[0, 0, 0, 0, 2, 0, 0, 0, 3]] * 2)
+    found = session_metrics(predictions, targets, [2, 5])[1]
+    assert found.harmonic == pytest.approx(2 * (3 / 4) * (2 / 5) / (3 / 4 + 2 / 5))
+    assert found.harmonic_classes == pytest.approx(2 * (1 / 2) * (5 / 8) / (1 / 2 + 5 / 8))
 
 
 def test_samples_of_unseen_classes_do_not_count() -> None:
@@ -111,7 +127,7 @@ def test_retention_is_last_over_first() -> None:
 
 def test_forgetting_is_measured_from_the_best_earlier_session() -> None:
     def session(base: float) -> SessionMetrics:
-        return SessionMetrics(0.0, base, 0.0, 0.0, 0.0, 1, 1)
+        return SessionMetrics(0.0, base, 0.0, 0.0, 0.0, 0.0, 1, 1)
 
     assert base_forgetting([session(0.7), session(0.8), session(0.5)]) == pytest.approx(0.3)
     assert base_forgetting([session(0.5), session(0.6)]) == pytest.approx(-0.1)

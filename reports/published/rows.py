@@ -43,7 +43,7 @@ class Paper:
     @property
     def reference(self) -> str:
         """What is known of it as one phrase."""
-        title = f"“{self.title}”" if self.title else ""
+        title = f'"{self.title}"' if self.title else ""
         return ", ".join(filter(None, (title, self.venue, self.number, self.link)))
 
 

@@ -39,12 +39,13 @@ class Reader(DatasetReader):
 
     name = "noise"
 
-    def __init__(self, train: Triples = TRAIN, test: Triples = TEST) -> None:
+    def __init__(self, train: Triples = TRAIN, test: Triples = TEST, **fields: object) -> None:
         self.halves = [tuple(Item(*triple) for triple in half) for half in (train, test)]
         self.digest, self.unofficial = "digest-1", None
         self.spoilt: dict[str, Pixels | DataError] = {}
         self.read = 0
         self.before: Callable[[], None] = lambda: None
+        vars(self).update(fields)
 
     def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
         del digest
@@ -117,23 +118,15 @@ def test_a_data_set_is_decoded_once_and_mapped_ever_after(
 
 def test_images_are_numbered_within_their_class_unless_the_reader_does(tmp_path: Path) -> None:
     assert load(tmp_path, Reader()).train.numbers.tolist() == [0, 1, 0, 2]
-    numbered = Reader([("x", 0, 77), ("y", 1, 5), ("z", 0, 3)], TEST)
-    numbered.digest = "digest-2"
+    numbered = Reader([("x", 0, 77), ("y", 1, 5), ("z", 0, 3)], digest="digest-2")
     assert load(tmp_path, numbered).train.numbers.tolist() == [77, 5, 3]
-
-
-def changed(**fields: object) -> Reader:
-    reader = Reader()
-    for name, value in fields.items():
-        setattr(reader, name, value)
-    return reader
 
 
 def test_what_decides_the_pixels_decides_the_folder(tmp_path: Path) -> None:
     same = {
         load(tmp_path, Reader()).fingerprint,
-        load(tmp_path, changed(digest="digest-2")).fingerprint,
-        load(tmp_path, changed(name="other")).fingerprint,
+        load(tmp_path, Reader(digest="digest-2")).fingerprint,
+        load(tmp_path, Reader(name="other")).fingerprint,
         load(tmp_path, Reader(), code="code-2").fingerprint,
         load(tmp_path, Reader(), request(seed=1)).fingerprint,
         load(tmp_path, Reader(), skip_broken=True).fingerprint,
@@ -158,7 +151,7 @@ PIXEL = pixels("a1", request()) ^ np.eye(8, dtype=np.uint8)[:, :1, None]
 @pytest.mark.parametrize(
     "reader",
     [
-        changed(spoilt={"a1": PIXEL}),
+        Reader(spoilt={"a1": PIXEL}),
         Reader([*TRAIN[:3], ("a2", 1, None)]),
         Reader(TRAIN[:3], [("a2", 0, None), *TEST]),
     ],
@@ -220,10 +213,8 @@ def test_broken_images_are_skipped_and_counted_and_numbers_stay(tmp_path: Path) 
     + [np.zeros(shape, np.uint8) for shape in ((8, 8), (8, 8, 4), (8, 9, 3), (7, 7, 3))],
 )
 def test_a_reader_that_gives_other_than_asked_for_is_named(tmp_path: Path, wrong: Pixels) -> None:
-    reader = Reader()
-    reader.spoilt["b0"] = wrong
     with pytest.raises(DataError) as caught:
-        load(tmp_path, reader)
+        load(tmp_path, Reader(spoilt={"b0": wrong}))
     assert str(caught.value) == (
         f"reader 'noise' gave b0 as {wrong.dtype} {wrong.shape}; expected uint8 (H, W, 3) with a "
         "shorter side of 8"

@@ -110,7 +110,6 @@ def test_an_unknown_name_is_answered_with_the_nearest_of_both_kinds(
 ) -> None:
     text = failure(tmp_path, command, "tiny_imagnet", code=2)
     assert "unknown data set or protocol 'tiny_imagnet'; did you mean 'tiny_imagenet' or" in text
-    assert "'tiny_imagenet200'" in text
     failure(tmp_path, command, "none.toml", code=2)
     path = tmp_path / "mine.toml"
     path.write_text((TOY / "toy.toml").read_text().replace('dataset = "toy"', 'dataset = "glyps"'))
@@ -121,15 +120,10 @@ def test_an_unknown_name_is_answered_with_the_nearest_of_both_kinds(
 
 def test_two_protocols_of_one_name_are_refused_with_both_files(tmp_path: Path) -> None:
     registry = load_registry()
-    builtin = registry.get("protocol", "glyphs").file
-    copy = tmp_path / "copy.toml"
+    builtin, copy = registry.get("protocol", "glyphs").file, tmp_path / "copy.toml"
     copy.write_text(builtin.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=rf"{builtin} \(built in\) and {copy} \(package mine\);"):
         registry.add_protocols(tmp_path, "package mine")
-    assert str(caught.value) == (
-        f"two plug-ins define the protocol 'glyphs': {builtin} (built in) and {copy} "
-        "(package mine); rename one of them"
-    )
 
 
 def test_get_takes_a_local_copy_for_a_protocols_data_set(tmp_path: Path) -> None:

@@ -102,29 +102,26 @@ def test_size_and_backbone_follow_the_median_shorter_side(
     assert crops == (stored[1] is not None)
 
 
-def test_data_with_halves_take_no_options(tmp_path: Path) -> None:
-    root = tmp_path / "animals"
-    for half, count in (("train", 5), ("test", 1)):
-        folder(root / half, dict.fromkeys(NAMES, count))
-    assert loaded(scan(root, 1, 5, "60%"), tmp_path).reader_options == {}
-    with pytest.raises(UsageError, match="split_seed has no effect"):
-        scan(root, 1, 5, "60%", split_seed=1)
-
-
-def test_options_of_the_split_are_passed_on(tmp_path: Path) -> None:
-    root = folder(tmp_path / "animals", dict.fromkeys(NAMES, 10))
-    text = scan(root, 1, 5, "60%", test_fraction=0.5, split_seed=7)
+def test_options_of_the_split_are_passed_on_unless_there_are_halves(
+    root: Path, tmp_path: Path
+) -> None:
+    text = scan(root, 1, 3, "60%", test_fraction=0.5, split_seed=7)
     assert loaded(text, tmp_path).reader_options == {"test_fraction": 0.5, "split_seed": 7}
-    assert "35 training images (5 a class) and 35 test" in text
+    assert "21 training images (3 a class) and 21 test" in text
     with pytest.raises(UsageError, match=r"test_fraction = 1.5 is not between 0 and 1"):
         scan(root, 1, 5, "60%", test_fraction=1.5)
+    halved = tmp_path / "halved"
+    for half, count in (("train", 5), ("test", 1)):
+        folder(halved / half, dict.fromkeys(NAMES, count))
+    assert loaded(scan(halved, 1, 5, "60%"), tmp_path).reader_options == {}
+    with pytest.raises(UsageError, match="split_seed has no effect"):
+        scan(halved, 1, 5, "60%", split_seed=1)
 
 
-def test_a_table_is_scanned_too(tmp_path: Path) -> None:
-    folder(tmp_path / "pictures", dict.fromkeys(NAMES, 6))
+def test_a_table_is_scanned_too(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "my list.csv"
     with path.open("w", newline="") as file:
-        rows = [[f"pictures/{name}/{n}.png", name] for name in NAMES for n in range(6)]
+        rows = [[f"{root.name}/{name}/{n}.png", name] for name in NAMES for n in range(6)]
         csv.writer(file).writerows([["path", "label"], *rows])
     protocol = loaded(scan(path, 1, 5, "60%"), tmp_path)
     assert (protocol.name, protocol.title, protocol.classes) == ("my_list", "my list", 7)

@@ -54,6 +54,16 @@ def test_a_unit_mean_does_not_count_long_features_more() -> None:
     )
 
 
+def test_a_balanced_mean_is_of_the_images_nearest_the_mean_of_all() -> None:
+    method = ncm(balanced=2)
+    # The mean is (3, 2): of the cosines with it, (3, 1) and (2, 2) have the largest, .965 and .981.
+    base = [[3.0, 1.0], [0.0, 4.0], [2.0, 2.0], [7.0, 1.0], [1.0, 1.0]]
+    method.learn_base(session(base, [0, 0, 0, 0, 1]))
+    assert method.prototypes.tolist() == [[2.5, 1.5], [1.0, 1.0]]
+    method.learn_session(session([[1.0, 0.0], [5.0, 0.0], [0.0, 3.0]], [2, 2, 2], 1))
+    assert method.prototypes[2].tolist() == [2.0, 1.0], "new classes have all their shots"
+
+
 def test_predictions_follow_the_order_of_the_classes() -> None:
     task, method, other = ToyTask(), ncm(), ncm()
     base = task.session(0)

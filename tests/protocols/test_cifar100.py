@@ -61,18 +61,14 @@ def files(tables: Tables, python2_pickle: Pickled) -> Files:
     return {name: python2_pickle(table) for name, table in tables.items()}
 
 
-def within(files: Files) -> Files:
-    return {f"{TOP}/{name}": content for name, content in files.items()}
-
-
 def archive(copies: Any, files: Files) -> Path:
-    path: Path = copies.write(within(files), f"{TOP}.tar.gz")
+    path: Path = copies.write({f"{TOP}/{name}": files[name] for name in files}, f"{TOP}.tar.gz")
     return path
 
 
 def unpacked(copies: Any, files: Files, place: str = ".") -> Path:
-    folder: Path = copies.write(within(files), place) / TOP
-    return folder
+    path: Path = copies.write(files, f"{place}/{TOP}")
+    return path
 
 
 def test_items_and_pixels_are_those_of_the_published_tables(

@@ -171,17 +171,8 @@ def test_an_image_in_both_halves_is_refused(tmp_path: Path, copies: Any) -> None
     )
 
 
-def test_names_of_all_kinds_come_out_as_they_are(tmp_path: Path, copies: Any) -> None:
-    names = ["a, b", 'say "hi"', "two  spaces", "naïve <b>&amp;", "50% $x_1$ #{}", "鳥", "it's"]
-    index = copies.index(classes(tmp_path, dict.fromkeys(names, 2)))
-    assert index.class_names == tuple(sorted(names))
-    for image in copies.images(tmp_path, index.train):
-        assert isinstance(image, np.ndarray)
-
-
 def test_two_forms_of_a_letter_are_one_name(tmp_path: Path, copies: Any) -> None:
     composed, decomposed = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
-    assert composed != decomposed
     index = copies.index(classes(tmp_path, {decomposed: 2, "z": 2}))
     assert index.class_names == ("z", composed)
     assert isinstance(copies.images(tmp_path, index.train[-1:])[0], np.ndarray)
@@ -345,10 +336,11 @@ def test_broken_images_are_listed_together_or_skipped_and_counted(
 
 
 def test_a_run_from_end_to_end_with_data_beside_the_protocol(tmp_path: Path, copies: Any) -> None:
-    classes(tmp_path / "my images", dict.fromkeys(["a, b", 'say "hi"', "naïve"], 8))
+    names = ('a, "b"', "two  spaces; 50% $x_1$ #{}", "naïve <b>&amp; 鳥")
+    classes(tmp_path / "my images", dict.fromkeys(names, 8))
     options = "reader_options = {test_fraction = 0.25, split_seed = 4}"
     stored = copies.run(protocol_of("my images", tmp_path, options=options))
-    assert stored.record.class_names == ("a, b", "naïve", 'say "hi"')
+    assert stored.record.class_names == tuple(sorted(names))
     assert stored.record.train_images == (6, 6)
     assert [session.images for session in stored.metrics] == [4, 6]
     assert stored.record.flags == ()
@@ -362,13 +354,6 @@ def test_a_scanned_folder_runs(tmp_path: Path, copies: Any) -> None:
     stored = copies.run(str(toml))
     assert [session.classes for session in stored.metrics] == [2, 3, 4]
     assert stored.record.spec.protocol.name == "birds"
-
-
-def test_a_class_with_too_few_images_is_named(tmp_path: Path, copies: Any) -> None:
-    classes(tmp_path / "data", {"ant": 8, "bee": 8, "cow": 2})
-    problem = r"class 'cow' of data set 'folder' has 1 training images.* needs 2 \(shot\)"
-    with pytest.raises(DataError, match=problem):
-        copies.run(protocol_of("data", tmp_path))
 
 
 def test_a_huge_or_unreadable_file_is_named(

@@ -86,7 +86,9 @@ def test_fewer_classes_are_the_first_ones_and_more_cannot_be_had(index: DatasetI
         reader.index(reader.find([]), request_for(101))
 
 
-def test_images_do_not_depend_on_what_else_is_drawn_and_when(index: DatasetIndex) -> None:
+def test_images_differ_and_do_not_depend_on_what_else_is_drawn_and_when(
+    index: DatasetIndex,
+) -> None:
     items = [*index.train[::997], *index.test[::499]]
     together = drawn(items)
     backwards = drawn(items[::-1], classes=80)[::-1]
@@ -94,12 +96,8 @@ def test_images_do_not_depend_on_what_else_is_drawn_and_when(index: DatasetIndex
     for first, second, third in zip(together, backwards, alone, strict=True):
         assert np.array_equal(first, second)
         assert np.array_equal(first, third)
-
-
-def test_images_of_one_class_and_face_differ(index: DatasetIndex) -> None:
-    same_face = [item for item in index.train[:200] if "/DejaVuSans/" in item.key]
-    images = drawn(same_face)
-    assert len({image.tobytes() for image in images}) == len(same_face) == 14
+    same_face = drawn([item for item in index.train[:200] if "/DejaVuSans/" in item.key])
+    assert len({image.tobytes() for image in same_face}) == len(same_face) == 14
 
 
 @pytest.mark.parametrize(("size", "resize", "side"), [(32, None, 32), (64, None, 64), (28, 36, 36)])
@@ -167,6 +165,6 @@ def test_the_digest_follows_the_font_files_and_missing_faces_are_named(
 def test_the_protocol_normalises_by_what_is_drawn(index: DatasetIndex) -> None:
     protocol = load_registry().protocol("glyphs")[0]
     base = [item for item in index.train if item.label < protocol.base_classes]
-    sample = np.stack(drawn(base[::23])).reshape(-1, 3) / 255
+    sample = np.stack(drawn(base[::41])).reshape(-1, 3) / 255
     assert sample.mean(0) == pytest.approx(protocol.images.mean, abs=0.04)
     assert sample.std(0) == pytest.approx(protocol.images.std, abs=0.02)

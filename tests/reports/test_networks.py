@@ -80,7 +80,7 @@ def test_studies_take_one_network(store: Store, registry: Registry, toy_protocol
     results = Results(registry, runs=tuple(store.runs()[0]))
     ncm, ldc = Variant("ncm", {}, tuple(SEEDS)), Variant("ldc", {}, tuple(SEEDS))
 
-    shelf = Shelf(results, toy_protocol, [ncm, ldc])
+    shelf = Shelf(results, toy_protocol, {"ncm": ncm, "ldc": ldc})
 
     assert [len(shelf.runs(each)) for each in (ncm, ldc)] == [0, 6]
     assert (shelf.older, len(shelf.missing)) == (6, 6)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fscil_bench.report import Column, Notes, Part, Section, Table
 from fscil_bench.reporting.facts import human_bytes
-from fscil_bench.reporting.statistics import FEWEST_PAIRS
+from fscil_bench.reporting.sentences import RULE
 
 from ..ablation import ablation_tables
 from ..shelf import Shelf
@@ -47,13 +47,10 @@ ORIGIN = (
     "data set, and are compared with nothing; a verdict is about the data, backbone and recipe of "
     "this report alone."
 )
-RULE = (
-    "Rules, fixed in code. A figure is a mean of paired differences with "
-    "its 95 % Student-t interval over the pairs, mean ± t·s/√n. Unless a claim's own rule says "
-    "otherwise it holds if the lower bound is above 0, does not hold if the upper bound is at or "
-    "below 0, and cannot be told between; then t·s/√n is also the smallest difference that these "
-    "runs could have shown, the mean whose interval just ends at 0. A claim of several parts holds "
-    f"if all hold, and does not if one does not. Fewer than {FEWEST_PAIRS} pairs tell nothing."
+RULED = (
+    "Rules, fixed in code. Unless a claim's own says otherwise it holds if the lower bound of its "
+    "figure's interval is above 0, does not hold if the upper bound is at or below 0, and cannot "
+    "be told between. A claim of several parts holds if all hold, and does not if one does not."
 )
 AIMED = (
     "Last session: accuracy after it. Average: the mean over all sessions. Harmonic mean: of base "
@@ -69,7 +66,7 @@ class LdcClaims(Study):
     title = "Which of the LDC paper's claims hold"
     Params = ClaimsParams
     terms = Setup
-    rules = ()
+    rules = (RULE,)
 
     def variants(self, terms: Setup) -> dict[int, Variant]:
         """Return every variant that a claim compares, and the few-shot episodes."""
@@ -92,7 +89,7 @@ class LdcClaims(Study):
         parts: list[Part] = [
             ORIGIN,
             Table("claims", _printed(claims), CLAIMS),
-            RULE,
+            RULED,
             Notes([f"({claim.letter}) {claim.rule}" for claim in claims]),
             Table(self.name, _in_full([*wishes, *claims], terms), printed=False),
             Section(
@@ -167,16 +164,15 @@ def _memory(terms: Setup, shelf: Shelf) -> list[str]:
     variants = {"ldc": terms.ldc(), "free_lunch": terms.free_lunch(), "ncm": terms.ncm("raw")}
     for mode in terms.budget_modes:
         variants[f"free_lunch with LDC's covariance bytes ({mode})"] = terms.budgeted(mode)
-    stored = {name: shelf.runs(variant) for name, variant in variants.items()}
-    return [_memory_line(n, own.iloc[0], terms) for n, own in stored.items() if len(own)]
-
-
-def _memory_line(name: str, run: pd.Series, terms: Setup) -> str:
-    line = f"{name} stores {human_bytes(int(run['state_0']))} after the base session"
-    if terms.protocol.sessions == 0:
-        return f"{line}."
-    line += f" and {human_bytes(int(run['bytes']))} after the last, "
-    line += f"{run['class_bytes']:,g} bytes for each new class"
-    if name == "ldc":
-        line += f"; {human_bytes(int(run['fixed_bytes']))} of it (covariance, unit) do not grow"
-    return f"{line}."
+    lines = []
+    for name, own in ((name, shelf.runs(variant)) for name, variant in variants.items()):
+        for run in own.head(1).to_dict("records"):
+            line = f"{name} stores {human_bytes(int(run['state_0']))} after the base session"
+            if terms.protocol.sessions:
+                line += f" and {human_bytes(int(run['bytes']))} after the last, "
+                line += f"{run['class_bytes']:,g} bytes for each new class"
+            if name == "ldc" and terms.protocol.sessions:
+                fixed = human_bytes(int(run["fixed_bytes"]))
+                line += f"; {fixed} of it (covariance, unit) do not grow"
+            lines.append(f"{line}.")
+    return lines

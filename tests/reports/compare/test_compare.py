@@ -132,6 +132,14 @@ def test_rows_on_other_terms_stand_alone(write_last: Any, make: Any) -> None:
     assert "1 more row is stored" in make(Compare).text
 
 
+def test_other_networks_are_compared(write_last: Any, make: Any, toy_protocol: Protocol) -> None:
+    write_last("a", [30, 30])
+    write_last("a", [29, 29], protocol=toy_protocol.override(epochs=5))
+    write_last("a", [28, 28], representation={"name": "fact"})
+
+    assert len(lines(make(Compare, {"all": True}))) == 3
+
+
 def test_without_new_classes_there_is_no_harmonic_mean(
     factory: Any, make: Any, toy_protocol: Protocol
 ) -> None:
@@ -173,7 +181,8 @@ def test_a_row_far_from_the_others_stands_at_the_edge(write_last: Any, make: Any
     for method, base in (("a", 30), ("b", 29), ("c", 27), ("far", 0)):
         write_last(method, [base])
 
-    figure = make(Compare).figures["differences"]
+    made = make(Compare)
+    figure = made.figures["differences"]
     with figure_style():
         last, _, harmonic = figure.draw().axes
 
@@ -182,6 +191,7 @@ def test_a_row_far_from_the_others_stands_at_the_edge(write_last: Any, make: Any
     assert {text.get_text() for text in last.texts} == {"50.0 ►", "48.3 ►", "45.0 ►"}
     assert {text.get_text() for text in harmonic.texts} == {"60.0 ►", "59.2 ►", "57.4 ►"}
     assert "rows far from most others (far)" in figure.caption
+    assert "- a is 1.67 points above b (1 pair): too few pairs" in made.text
     assert sorted(figure.numbers["mean"])[-1] == pytest.approx(60)
 
 

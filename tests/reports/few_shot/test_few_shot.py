@@ -31,39 +31,17 @@ class NcmParams:
     space: str = "raw"
 
 
-class Ncm:
-    Params = NcmParams
-    needs = Needs()
-
-    @classmethod
-    def learns_episodes(cls) -> bool:
-        return True
-
-
-class Ldc(Ncm):
-    Params = NoParams
-
-
-class CecTrained(Ldc):
-    needs = Needs(images=True)
-
-
-class Fact(Ldc):
-    needs = Needs(extras=("virtual",))
-
-
-class Finetune(Ldc):
-    @classmethod
-    def learns_episodes(cls) -> bool:
-        return False
+def method(params: type = NoParams, episodes: bool = True, **needs: Any) -> type:
+    learns = {"learns_episodes": staticmethod(lambda: episodes)}
+    return type("Method", (), {"Params": params, "needs": Needs(**needs), **learns})
 
 
 METHODS = {
-    "ncm": Ncm,
-    "ldc": Ldc,
-    "finetune": Finetune,
-    "cec_trained": CecTrained,
-    "fact": Fact,
+    "ncm": method(NcmParams),
+    "ldc": method(),
+    "finetune": method(episodes=False),
+    "cec_trained": method(images=True),
+    "fact": method(extras=("virtual",)),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fscil_bench.errors import FscilError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.method import Needs
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Plugin, Registry
@@ -267,3 +267,5 @@ def test_it_needs_every_frozen_method_on_every_representation(registry: Registry
     assert {r.seed for r in wanted} == {3}
     every = GridReport(Results(registry, Selection("toy"))).requests(GridReport.Params())
     assert {each.request.seed for each in every} == set(range(10))
+    with pytest.raises(UsageError, match="--protocol"):
+        GridReport(Results(registry)).requests(GridReport.Params())

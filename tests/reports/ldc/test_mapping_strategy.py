@@ -59,7 +59,7 @@ def test_generated_features_are_compared_with_real_ones(
     rows = numbers("mapping-strategy")
     # 2 off on each axis: ½·2² nats, on every direction on average too, and what sampling changes.
     assert rows.loc["empirical", "kl_new_mean"] == pytest.approx(2000, rel=0.4)
-    assert rows.loc["mapped", "kl_base_mean"] < 80
+    assert rows.loc["mapped", "kl_base_mean"] < 200
     assert "has a lower KL of generated to real features of unseen classes" in text
 
 

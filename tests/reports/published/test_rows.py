@@ -38,7 +38,7 @@ def test_a_row_is_what_its_first_source_prints() -> None:
     assert ldc.figures(10)["performance_retention"] == pytest.approx(100 * 61.58 / 77.89)
     (source,) = {value.source.paper for value in ldc.values.values()}
     assert source.reference == (
-        "“Learnable Distribution Calibration for Few-Shot Class-Incremental Learning”, 2022, "
+        '"Learnable Distribution Calibration for Few-Shot Class-Incremental Learning", 2022, '
         "arXiv:2210.00232, https://arxiv.org/abs/2210.00232"
     )
     assert (ldc.backbone, ldc.pretraining, ldc.terms.epochs) == ("ResNet18", "not stated", "100")

@@ -111,7 +111,7 @@ def test_the_table_by_hand(toy_protocol: Protocol) -> None:
     assert (cec["average"], cec["performance_drop"]) == (70.0, 20.0)
     assert (cec["performance_retention"], cec["marks"]) == (75.0, "a c")
     assert (cec["printed_performance_drop"], cec["printed_average"]) == ("19.00", "")
-    assert (cec["sources"], cec["references"]) == ("paper A", "“Of A”, B 2022")
+    assert (cec["sources"], cec["references"]) == ("paper A", '"Of A", B 2022')
     assert (cec["second_hand"], cec["chosen_on_test"]) == (False, "x")
     assert cec["footnotes"].endswith("(paper; wrong); CEC's accuracies give 20.00.")
     # After three notes of the others: d to z, then two letters.
@@ -121,4 +121,4 @@ def test_the_table_by_hand(toy_protocol: Protocol) -> None:
         "[b] Sources disagree: NCM*, session 0: 81 in paper B.",
         "[c] PD printed as 19.00 (paper; wrong); CEC's accuracies give 20.00.",
     ]
-    assert found.notes[-1] == "Source paper A, of “Of A”, B 2022: NCM*, CEC, x"
+    assert found.notes[-1] == 'Source paper A, of "Of A", B 2022: NCM*, CEC, x'
