@@ -79,7 +79,7 @@ class Shelf:
         both: list[StoredRun | StoredEpisodes] = [*runs, *episodes]
         kept, left = of_one_network(both)
         runs = [run for run in kept if isinstance(run, StoredRun)]
-        episodes = [each for each in kept if isinstance(each, StoredEpisodes)]
+        episodes = [each for each in kept if not isinstance(each, StoredRun)]
         made = [(run.record.created, run.spec) for run in runs]
         made += [(each.record.created, each.spec.run) for each in episodes]
         current = Current(made)
