@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,7 +208,9 @@ class Toy:
         """Return a workbench that knows further methods."""
         registry = load_registry(self.plugins)
         for method in methods:
-            registry.add(Plugin("method", method.name, method, Path(__file__), "test"))
+            registry.add(
+                Plugin("method", method.name, method, Path(inspect.getfile(method)), "test")
+            )
         store = Store(self.folder / "results", self.folder / "cache")
         return Workbench(store, registry, Silent(), Options(precision="fp32"))
 

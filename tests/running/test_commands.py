@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from fscil_bench.plugins.registry import FILE, Plugin, Registry
 from fscil_bench.protocol import Protocol
@@ -12,36 +9,13 @@ from fscil_bench.running.commands import command_for, default_params
 from fscil_bench.running.pseudo import pseudo_incremental
 
 
-@dataclass(frozen=True)
-class Params:
-    steps: int = 8
-    scale: float = 16.0
-    widths: tuple[int, ...] = (64, 32)
-
-
-class Ldc:
-    Params = Params
-
-
-@pytest.fixture
-def registry(toy_protocol: Protocol) -> Registry:
-    registry = Registry()
-    registry.add(Plugin("method", "ldc", Ldc, Path(__file__), "test"))
-    registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
-    return registry
-
-
 def test_defaults_are_json_values(registry: Registry) -> None:
-    assert default_params(registry, "method", "ldc") == {
-        "steps": 8,
-        "scale": 16.0,
-        "widths": [64, 32],
-    }
+    assert default_params(registry, "method", "ldc") == {"steps": 8, "widths": [64, 32]}
     assert default_params(registry, "method", "unknown") == {}
 
 
 def test_command_of_a_default_run(factory: Any, registry: Registry) -> None:
-    spec = factory.spec("ldc", seed=2, params={"steps": 8, "scale": 16.0, "widths": [64, 32]})
+    spec = factory.spec("ldc", seed=2, params={"steps": 8, "widths": [64, 32]})
     assert command_for(spec, registry) == (
         "fscil-bench run --method ldc --protocol toy --seeds 2 --precision fp32"
     )
@@ -52,7 +26,7 @@ def test_command_names_what_differs_from_the_defaults(
 ) -> None:
     spec = factory.spec(
         "ldc",
-        params={"steps": 3, "scale": 16.0, "widths": [1], "flag": True, "text": "two words"},
+        params={"steps": 3, "widths": [1], "flag": True, "text": "two words"},
         protocol=toy_protocol.override(epochs=7),
         split="canonical",
         representation={"name": "fact", "seed": 1, "params": {"virtual": 5}},
@@ -91,7 +65,8 @@ def test_the_file_of_a_method_that_is_not_registered_is_to_be_filled_in(
     command = command_for(factory.spec("theirs", params={"a": 1}), registry)
     assert "--plugin PATH/TO/theirs.py --method theirs" in command
     assert command.endswith("--set a=1")
-    registry.add(Plugin("method", "theirs", Ldc, Path("folder/other.py"), FILE))
+    ldc = registry.get("method", "ldc").value
+    registry.add(Plugin("method", "theirs", ldc, Path("folder/other.py"), FILE))
     assert "--plugin folder/other.py " in command_for(factory.spec("theirs"), registry)
 
 

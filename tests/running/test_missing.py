@@ -12,13 +12,10 @@ from typer.testing import CliRunner
 
 from fscil_bench.cli.app import app
 from fscil_bench.episodes.store import stored_episodes
-from fscil_bench.options import Options
-from fscil_bench.plugins.registry import load_registry
-from fscil_bench.progress import Silent
 from fscil_bench.request import Design, RunRequest, Wanted
 from fscil_bench.running.missing import make_missing
 from fscil_bench.running.workbench import Workbench
-from fscil_bench.store.runs import Store, StoredRun
+from fscil_bench.store.runs import StoredRun
 
 TOY = Path(__file__).parents[1] / "toy"
 NCM = RunRequest("ncm", str(TOY / "toy.toml"))
@@ -27,10 +24,9 @@ DESIGN = Design(way=3, shot=1, queries=2, episodes=3)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Workbench:
-    store = Store(tmp_path / "results", tmp_path / "cache")
-    registry = load_registry((TOY / "toy_reader.py",))
-    return Workbench(store, registry, Silent(), Options(precision="fp32"))
+def bench(new_toy: Any) -> Workbench:
+    made: Workbench = new_toy.bench()
+    return made
 
 
 def seeds(request: RunRequest, *which: int) -> list[Wanted]:
@@ -66,40 +62,29 @@ def test_runs_of_a_seed_are_made_side_by_side(bench: Workbench) -> None:
     ]
 
 
-def test_an_interruption_leaves_what_is_done(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = bench.run
-
-    def interrupted(plan: Any, **options: Any) -> StoredRun:
-        if plan.spec.seed == 1:
-            raise KeyboardInterrupt
-        return run(plan, **options)
-
-    monkeypatch.setattr(bench, "run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        make_missing(bench, seeds(NCM, 0, 1, 2))
-    first = made(bench)
-    assert set(first) == {0}
-    monkeypatch.setattr(bench, "run", run)
-    assert make_missing(bench, seeds(NCM, 0, 1, 2)) == ()
-    assert set(made(bench)) == {0, 1, 2}
-    assert made(bench)[0] == first[0]
-
-
-def test_one_failure_does_not_stop_the_others(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyError("oops")])
+def test_neither_a_failure_nor_an_interruption_costs_the_others(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     run = bench.run
 
     def failing(plan: Any, **options: Any) -> StoredRun:
         if plan.spec.seed == 1:
-            raise KeyError("oops")
+            raise error
         return run(plan, **options)
 
     monkeypatch.setattr(bench, "run", failing)
-    assert make_missing(bench, seeds(NCM, 0, 1, 2)) == ("ncm, seed 1: KeyError: 'oops'",)
-    assert set(made(bench)) == {0, 2}
+    if isinstance(error, KeyError):
+        assert make_missing(bench, seeds(NCM, 0, 1, 2)) == ("ncm, seed 1: KeyError: 'oops'",)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            make_missing(bench, seeds(NCM, 0, 1, 2))
+    first = made(bench)
+    assert set(first) == ({0, 2} if isinstance(error, KeyError) else {0})
+    monkeypatch.setattr(bench, "run", run)
+    assert make_missing(bench, seeds(NCM, 0, 1, 2)) == ()
+    assert set(made(bench)) == {0, 1, 2}
+    assert made(bench)[0] == first[0]
 
 
 def test_what_cannot_be_planned_is_said_once(bench: Workbench) -> None:
@@ -126,14 +111,21 @@ def test_artifacts_that_were_not_asked_for_are_made(bench: Workbench) -> None:
     assert made(bench) == before
 
 
-def test_episodes_are_made_too(bench: Workbench) -> None:
+def test_episodes_are_made_once_and_again_where_they_are_damaged(bench: Workbench) -> None:
     wanted = [Wanted(LDC, episodes=DESIGN)]
     assert make_missing(bench, wanted) == ()
     (found,), problems = stored_episodes(bench.store)
     assert (found.spec.design, problems) == (DESIGN, [])
+    accuracies = found.accuracies
     stamp = (found.folder / "episodes.json").stat().st_mtime_ns
     make_missing(bench, wanted)
     assert (found.folder / "episodes.json").stat().st_mtime_ns == stamp
+    damage(found.folder / "accuracies.npy")
+    assert not stored_episodes(bench.store)[0][0].readable
+    with pytest.warns(UserWarning, match="made again"):
+        assert make_missing(bench, wanted) == ()
+    (again,), _ = stored_episodes(bench.store)
+    assert again.readable and (again.accuracies == accuracies).all()
 
 
 def test_a_damaged_run_is_a_failure_that_says_what_to_remove(bench: Workbench) -> None:
@@ -156,10 +148,8 @@ def test_a_run_whose_predictions_are_damaged_is_made_again(bench: Workbench) -> 
     first, second = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
     accuracies, before = second.accuracies, made(bench)
     damage(second.folder / "predictions.npz")
-
     with pytest.warns(UserWarning, match=rf"{second.folder}.*damaged.*made again"):
         assert make_missing(bench, seeds(NCM, 0, 1, 1)) == ()
-
     _, again = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
     assert again.accuracies == accuracies
     after = made(bench)
@@ -175,45 +165,20 @@ def test_damaged_artifacts_are_made_again_where_they_are_wanted(bench: Workbench
     (run,) = bench.store.runs()[0]
     arrays, before = run.artifacts(), made(bench)
     damage(run.folder / "artifacts.npz")
-
     assert make_missing(bench, seeds(LDC, 0)) == ()
     assert made(bench) == before
     assert make_missing(bench, wanted) == ()
-
-    again = bench.store.runs()[0][0].artifacts()
+    (run,) = bench.store.runs()[0]
+    again = run.artifacts()
     assert set(again) == set(arrays)
     name = "session1/classifier_loss"
     assert (again[name] == arrays[name]).all()
-
-
-def test_a_run_that_is_made_again_keeps_artifacts_that_others_wanted(bench: Workbench) -> None:
-    make_missing(bench, [replace(each, artifacts=True) for each in seeds(LDC, 0)])
-    (run,) = bench.store.runs()[0]
-    names = set(run.artifacts())
     (run.folder / "predictions.npz").unlink()
-
     with pytest.warns(UserWarning, match="made again"):
         assert make_missing(bench, seeds(LDC, 0)) == ()
-
-    (again,) = bench.store.runs()[0]
-    assert len(again.accuracies) == len(again.record.sessions)
-    assert set(again.artifacts()) == names
-
-
-def test_damaged_episodes_are_made_again(bench: Workbench) -> None:
-    wanted = [Wanted(LDC, episodes=DESIGN)]
-    make_missing(bench, wanted)
-    (found,), _ = stored_episodes(bench.store)
-    accuracies = found.accuracies
-    damage(found.folder / "accuracies.npy")
-    assert not stored_episodes(bench.store)[0][0].readable
-
-    with pytest.warns(UserWarning, match="made again"):
-        assert make_missing(bench, wanted) == ()
-
-    (again,), _ = stored_episodes(bench.store)
-    assert again.readable
-    assert (again.accuracies == accuracies).all()
+    (run,) = bench.store.runs()[0]
+    assert len(run.accuracies) == len(run.record.sessions)
+    assert set(run.artifacts()) == set(arrays), "others wanted them"
 
 
 def test_run_missing_of_a_report_that_asks_for_nothing_is_bad_usage(tmp_path: Path) -> None:
