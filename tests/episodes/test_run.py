@@ -37,7 +37,6 @@ TRAIN = np.repeat(np.arange(10), 12)
 TEST = np.repeat(np.arange(10), 5)
 DESIGN = Design(way=3, shot=2, queries=4, episodes=50)
 
-
 METHODS = load_registry((TOY / "toy_methods.py",))
 TOY_MEANS: Any = METHODS.get("method", "toy_means").value
 
@@ -51,10 +50,10 @@ def dataset(train: np.ndarray = TRAIN, test: np.ndarray = TEST) -> Dataset:
     return Dataset("toy", names, names, half(train), half(test), "f")
 
 
-def maker(features: Features, data: Dataset | None = None) -> SessionMaker:
+def maker(train: np.ndarray, test: np.ndarray) -> SessionMaker:
     nothing = np.empty(0, dtype=np.int64)
-    assignment = Assignment(nothing, nothing, ())
-    return SessionMaker(PROTOCOL, data or dataset(), {"plain": features}, assignment, Needs())
+    features = {"plain": Features(train, test)}
+    return SessionMaker(PROTOCOL, dataset(), features, Assignment(nothing, nothing, ()), Needs())
 
 
 def draws(seed: int = 0, **changes: int) -> list[Episode]:
@@ -77,28 +76,24 @@ def test_an_episode_has_new_classes_alone_with_shots_and_queries_of_each() -> No
     assert max(changes) > 2, "queries do not come class by class"
 
 
-def test_the_seed_and_the_number_decide_an_episode() -> None:
-    one, same, other = draws(), draws(), draws(seed=1)
-    for first, second in zip(one, same, strict=True):
-        assert np.array_equal(first.shots, second.shots)
-        assert np.array_equal(first.queries, second.queries)
-    assert any(not np.array_equal(a.classes, b.classes) for a, b in zip(one, other, strict=True))
+def test_seed_and_number_decide_an_episode_and_a_smaller_design_has_a_part() -> None:
+    one = draws()
+    for first, same in zip(one, draws(), strict=True):
+        assert np.array_equal(first.shots, same.shots)
+        assert np.array_equal(first.queries, same.queries)
+    assert any(not np.array_equal(a.classes, b.classes) for a, b in zip(one, draws(1), strict=True))
     assert len({e.classes.tobytes() + e.shots.tobytes() for e in one}) > 45
-
-
-def test_a_smaller_design_has_a_part_of_a_larger_one() -> None:
     for small, large in zip(draws(shot=1), draws(shot=5), strict=True):
         assert np.array_equal(small.shots, large.shots[:, :1])
         assert np.array_equal(small.queries, large.queries), "the same questions for 1 and 5 shots"
-    fewer = draws(episodes=3, way=2)
-    for small, large in zip(fewer, draws(), strict=False):
+    for small, large in zip(draws(episodes=3, way=2), one, strict=False):
         assert np.array_equal(small.classes, large.classes[:2])
         assert set(small.queries.tolist()) < set(large.queries.tolist())
 
 
 def test_a_method_is_handed_ids_that_do_not_tell_the_classes() -> None:
     values = np.arange(120, dtype=np.float32)[:, None]
-    made = maker(Features(values, 1000 + values[:50]))
+    made = maker(values, 1000 + values[:50])
     episode = draws()[7]
     shots, queries = hand_out(made, episode, 7)
     assert (shots.index, shots.class_ids, shots.classes_seen) == (8, (4, 5, 6), 7)
@@ -109,9 +104,9 @@ def test_a_method_is_handed_ids_that_do_not_tell_the_classes() -> None:
     assert values[1, 0] == 1, "a copy"
 
 
-def toy_method(name: str, dim: int = 1) -> Any:
+def toy_method(name: str) -> Any:
     randomness = Randomness(("test",))
-    context = MethodContext(dim, randomness, randomness, torch.device("cpu"))
+    context = MethodContext(1, randomness, randomness, torch.device("cpu"))
     return METHODS.get("method", name).value(NoParams(), context)
 
 
@@ -121,7 +116,7 @@ def test_accuracy_by_hand() -> None:
     train = TRAIN.astype(np.float32)[:, None]
     test = TEST.astype(np.float32)[:, None]
     test[20:25, 0] = [4, 5, 6, 7, 8]
-    made = maker(Features(train, test))
+    made = maker(train, test)
     shots = np.array([[48, 49], [108, 109]])
     queries = np.array([45, 24, 20, 46, 23, 22, 21, 47])  # 9 8 4 9 7 6 5 9
     episode = Episode(np.array([4, 9]), shots, queries)
@@ -141,7 +136,7 @@ def test_accuracy_by_hand() -> None:
     ],
 )
 def test_scores_of_no_use_are_refused(returned: Any, message: str) -> None:
-    made = maker(Features(TRAIN.astype(np.float32)[:, None], TEST.astype(np.float32)[:, None]))
+    made = maker(TRAIN.astype(np.float32)[:, None], TEST.astype(np.float32)[:, None])
     method = toy_method("toy_means")
     method.episode_scores = lambda shots, queries: returned  # noqa: ARG005
     episode = Episode(np.array([4, 9]), np.array([[48], [108]]), np.arange(20, 28))
@@ -156,16 +151,15 @@ def test_scores_of_no_use_are_refused(returned: Any, message: str) -> None:
         ({"shot": 13}, {}, DataError, r"'toy 4' .* has 12 training images, an episode needs 13"),
         ({"queries": 6}, {}, DataError, r"'toy 4' .* has 5 test images, an episode needs 6"),
         ({}, {"test": TEST[:-2]}, DataError, r"'toy 9' .* has 3 test images.* --queries 3"),
-        ({"sessions": 0}, {}, UsageError, "has 0 new classes, an episode needs at least 2"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_with_numbers(
     changes: dict[str, int], data: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    protocol = PROTOCOL.override(sessions=changes.pop("sessions", 3))
-    design = Design(**{**vars(DESIGN), **changes})
     with pytest.raises(error, match=message):
-        check_design(design, protocol, dataset(**data))
+        check_design(Design(**{**vars(DESIGN), **changes}), PROTOCOL, dataset(**data))
+    with pytest.raises(UsageError, match="has 0 new classes, an episode needs at least 2"):
+        check_design(DESIGN, PROTOCOL.override(sessions=0), dataset())
 
 
 # The whole path on toy images.
@@ -227,12 +221,17 @@ def test_two_methods_get_the_same_episodes(toy: Any) -> None:
             assert torch.equal(one, two)
 
 
-def test_what_is_stored_is_not_made_again(toy: Any) -> None:
-    stamp = (make(toy).folder / "episodes.json").stat().st_mtime_ns
-    assert (make(toy).folder / "episodes.json").stat().st_mtime_ns == stamp
-    again = make(toy, force=True)
+def test_what_is_stored_is_not_made_again_but_by_force(new_toy: Any) -> None:
+    first, bench = make(new_toy), new_toy.bench()
+    stamp = (first.folder / "episodes.json").stat().st_mtime_ns
+    request = RunRequest("toy_means", new_toy.toml, chosen="chosen on the pseudo split")
+    planned = plan_episodes(bench, request, DESIGN)
+    assert run_episodes(bench, planned).record.parameters == "the method's defaults"
+    assert (first.folder / "episodes.json").stat().st_mtime_ns == stamp
+    again = run_episodes(bench, planned, force=True)
     assert (again.folder / "episodes.json").stat().st_mtime_ns > stamp
-    assert np.array_equal(again.accuracies, make(toy).accuracies)
+    assert again.record.parameters == "chosen on the pseudo split"
+    assert np.array_equal(again.accuracies, first.accuracies)
 
 
 def test_every_choice_moves_the_key(toy: Any) -> None:
@@ -288,17 +287,6 @@ def test_what_goes_wrong_leaves_nothing_behind(new_toy: Any, fault: str) -> None
     said = "'failing' changed its state while it scored episodes" if fault == "grows" else ""
     assert said in str(caught.value)
     assert not list((new_toy.folder / "results").glob("episodes/*/*/*"))
-
-
-def test_what_is_stored_keeps_the_record_of_how_its_parameters_came_about(toy: Any) -> None:
-    made = toy.bench()
-    first = run_episodes(made, plan_episodes(made, RunRequest("toy_means", toy.toml), DESIGN))
-    assert first.record.parameters == "the method's defaults"
-    chosen = RunRequest("toy_means", toy.toml, chosen="chosen on the pseudo-incremental split")
-    assert run_episodes(made, plan_episodes(made, chosen, DESIGN)).record == first.record
-    forced = run_episodes(made, plan_episodes(made, chosen, DESIGN), force=True)
-    assert forced.record.parameters == "chosen on the pseudo-incremental split"
-    run_episodes(made, plan_episodes(made, RunRequest("toy_means", toy.toml), DESIGN), force=True)
 
 
 def saved(values: np.ndarray) -> bytes:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fscil_bench.cli.app import app
 from fscil_bench.episodes.store import stored_episodes
 from fscil_bench.request import Design, RunRequest, Wanted
 from fscil_bench.running.missing import make_missing
@@ -37,6 +34,29 @@ def made(bench: Workbench) -> dict[int, int]:
     """Return when the run of each seed was written."""
     runs = bench.store.runs()[0]
     return {run.spec.seed: (run.folder / "run.json").stat().st_mtime_ns for run in runs}
+
+
+def damage(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+
+def test_a_damaged_run_is_made_again_or_a_failure_that_says_what_to_remove(
+    bench: Workbench,
+) -> None:
+    make_missing(bench, seeds(NCM, 0, 1))
+    _, second = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
+    accuracies, before = second.accuracies, made(bench)
+    damage(second.folder / "predictions.npz")
+    with pytest.warns(UserWarning, match=rf"{second.folder}.*damaged.*made again"):
+        assert make_missing(bench, seeds(NCM, 0, 1, 1)) == ()
+    _, again = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
+    assert again.accuracies == accuracies
+    after = made(bench)
+    assert after[0] == before[0] and after[1] > before[1]
+    (again.folder / "run.json").write_text("{")
+    (failure,) = make_missing(bench, seeds(NCM, 0, 1))
+    assert f"remove the folder {again.folder}" in failure
 
 
 def test_only_what_is_not_stored_is_made(bench: Workbench) -> None:
@@ -128,37 +148,6 @@ def test_episodes_are_made_once_and_again_where_they_are_damaged(bench: Workbenc
     assert again.readable and (again.accuracies == accuracies).all()
 
 
-def test_a_damaged_run_is_a_failure_that_says_what_to_remove(bench: Workbench) -> None:
-    make_missing(bench, seeds(NCM, 0))
-    (run,) = bench.store.runs()[0]
-    (run.folder / "run.json").write_text("{")
-    (failure,) = make_missing(bench, seeds(NCM, 0))
-    assert f"remove the folder {run.folder}" in failure
-    shutil.rmtree(run.folder)
-    assert make_missing(bench, seeds(NCM, 0)) == ()
-
-
-def damage(file: Path) -> None:
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2])
-
-
-def test_a_run_whose_predictions_are_damaged_is_made_again(bench: Workbench) -> None:
-    make_missing(bench, seeds(NCM, 0, 1))
-    first, second = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
-    accuracies, before = second.accuracies, made(bench)
-    damage(second.folder / "predictions.npz")
-    with pytest.warns(UserWarning, match=rf"{second.folder}.*damaged.*made again"):
-        assert make_missing(bench, seeds(NCM, 0, 1, 1)) == ()
-    _, again = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
-    assert again.accuracies == accuracies
-    after = made(bench)
-    assert after[first.spec.seed] == before[0]
-    assert after[1] > before[1]
-    make_missing(bench, seeds(NCM, 0, 1))
-    assert made(bench) == after
-
-
 def test_damaged_artifacts_are_made_again_where_they_are_wanted(bench: Workbench) -> None:
     wanted = [replace(each, artifacts=True) for each in seeds(LDC, 0)]
     make_missing(bench, wanted)
@@ -179,10 +168,3 @@ def test_damaged_artifacts_are_made_again_where_they_are_wanted(bench: Workbench
     (run,) = bench.store.runs()[0]
     assert len(run.accuracies) == len(run.record.sessions)
     assert set(run.artifacts()) == set(arrays), "others wanted them"
-
-
-def test_run_missing_of_a_report_that_asks_for_nothing_is_bad_usage(tmp_path: Path) -> None:
-    words = ["report", "main-table", "--protocol", "glyphs", "--run-missing"]
-    done = CliRunner().invoke(app, [*words, "--results", str(tmp_path)])
-    assert done.exit_code == 2
-    assert "draws what is stored" in done.output

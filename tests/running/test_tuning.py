@@ -50,7 +50,8 @@ def choice(factory: Any, criterion: Any, raw: Any, tukey: Any) -> Choice:
         for space, both in (("raw", raw), ("tukey", tukey))
         for seed, correct in enumerate(both)
     ]
-    return choose(replace(TUNING, criterion=criterion), runs, load_registry())
+    tuning = replace(TUNING, criterion=criterion, seeds=tuple(range(len(raw))))
+    return choose(tuning, runs, load_registry())
 
 
 def test_the_highest_mean_of_the_criterion_wins(factory: Any) -> None:
@@ -75,6 +76,9 @@ def test_the_table_and_the_file_hold_the_trials(factory: Any, store: Store) -> N
     lines = path.with_suffix(".csv").read_text().splitlines()
     assert lines[0].startswith("beta,space,last,")
     assert lines[1].startswith("0.5,tukey,0.7,")
+    one = choice(factory, "last", (LOW,), (HIGH,))
+    assert one.trials[0].half_width is None and table(one).endswith("|  |")
+    assert Choice.model_validate_json(Path(store_choice(store, "toy", one)).read_bytes()) == one
 
 
 @pytest.fixture
@@ -104,6 +108,8 @@ def test_a_run_takes_the_choice_but_for_what_it_sets_itself(
     own = with_choice(bench, RunRequest("ncm", TOML, params={"space": "raw"}))
     assert own.params == {"beta": 0.5, "space": "raw"}
     assert (own.chosen or "").endswith("set by hand: space")
+    with pytest.raises(UsageError, match=r"tune --method ldc --protocol .*toy\.toml"):
+        with_choice(bench, RunRequest("ldc", TOML))
 
 
 @pytest.mark.usefixtures("stored")
@@ -119,11 +125,6 @@ def test_a_run_takes_the_choice_but_for_what_it_sets_itself(
 def test_a_choice_made_on_other_terms_is_refused(bench: Workbench, changed: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="chosen on other terms"):
         with_choice(bench, RunRequest("ncm", TOML, **changed))
-
-
-def test_without_a_choice_the_command_that_makes_one_is_named(bench: Workbench) -> None:
-    with pytest.raises(UsageError, match=r"tune --method ldc --protocol .*toy\.toml"):
-        with_choice(bench, RunRequest("ldc", TOML))
 
 
 def test_a_choice_of_another_version_of_the_method_is_refused(
@@ -146,15 +147,6 @@ def test_a_damaged_choice_is_named_in_one_line(
     path.write_text(stored.model_copy(update={"method": "ldc"}).model_dump_json())
     with pytest.raises(StoreError, match="about method 'ldc'"):
         with_choice(bench, RunRequest("ncm", TOML))
-
-
-def test_one_seed_has_no_interval_and_can_be_read_again(factory: Any, store: Store) -> None:
-    run = factory.write(factory.spec("ncm", 0, params={"space": "raw"}))
-    one = choose(Tuning(REQUEST, {"space": ("raw",)}, (0,)), [run], load_registry())
-    assert one.trials[0].half_width is None
-    path = Path(store_choice(store, "toy", one))
-    assert Choice.model_validate_json(path.read_bytes()) == one
-    assert table(one).endswith("|  |")
 
 
 def test_a_grid_is_typed_and_names_each_value_once() -> None:

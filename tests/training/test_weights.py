@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import io
 import os
 import pickle
 import re
@@ -302,46 +301,18 @@ def test_a_file_that_would_execute_something_is_refused(tmp_path: Path, form: st
     assert not mark.exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "cannot be read as weights"),
-        (b"<!DOCTYPE html><html>", "refused|cannot be read"),
-        (b"PK\x03\x04 cut short", "cannot be read as weights"),
-    ],
-    ids=["empty", "web page", "truncated"],
-)
-@pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=reason) as caught:
-        loaded(path)
-    assert str(caught.value).startswith(f"{path}: ")
-
-
-@pytest.mark.parametrize(
-    "stream",
-    [b"\x80\x02h\x01.", b"\x80\x02t.", b"\x80\x02cno\nsuch\n."],
-    ids=["memory", "stack", "name"],
-)
-def test_a_file_whose_instructions_make_no_sense_is_named(tmp_path: Path, stream: bytes) -> None:
-    text = refusal(zipped_stream(tmp_path / "w.pth", stream))
-    assert "refused" in text or "cannot be read as weights" in text
-
-
-def test_files_cut_anywhere_are_refused(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    torch.save(tensors(), buffer)
-    save_file(tensors(), tmp_path / "whole.safetensors")
-    for name, whole in (
-        ("w.pth", buffer.getvalue()),
-        ("w.safetensors", (tmp_path / "whole.safetensors").read_bytes()),
-    ):
-        for end in range(0, len(whole), max(1, len(whole) // 40)):
-            (tmp_path / name).write_bytes(whole[:end])
-            with pytest.raises(DataError):
-                loaded(tmp_path / name)
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    files = [saved(tmp_path / "whole.pth", tensors()), tmp_path / "whole.safetensors"]
+    save_file(tensors(), files[1])
+    for file in files:
+        whole, path = file.read_bytes(), tmp_path / f"w{file.suffix}"
+        cuts = [whole[:end] for end in range(0, len(whole), max(1, len(whole) // 40))]
+        for content in (*cuts, b"<!DOCTYPE html><html>"):
+            path.write_bytes(content)
+            assert re.search("cannot be read as weights|refused", refusal(path))
+    for senseless in (b"\x80\x02h\x01.", b"\x80\x02t.", b"\x80\x02cno\nsuch\n."):
+        path = zipped_stream(tmp_path / "w.pth", senseless)
+        assert re.search("cannot be read as weights|refused", refusal(path))
 
 
 def test_nothing_is_looked_for_where_no_weights_are_wanted() -> None:
@@ -395,6 +366,8 @@ def test_without_a_network_it_is_said_what_is_missing_and_what_to_do(tmp_path: P
     assert "no route to host" in text
     assert text.endswith("give --weights FILE, or start from random weights with --weights none")
     assert not list(folder.glob("*")), "nothing half-written"
+    with pytest.raises(UsageError, match="no ImageNet weights for 'resnet20'; use --weights none"):
+        resolve_pretraining("resnet20", "imagenet", None)
 
 
 def test_published_weights_are_known_as_a_file_and_need_no_network_once_installed(
@@ -412,11 +385,6 @@ def test_published_weights_are_known_as_a_file_and_need_no_network_once_installe
         resolve_pretraining("resnet18", "imagenet", None)
     with pytest.raises(DataError, match=r"V1., its sha256 does not begin with"):
         install_weights("resnet18", path)
-
-
-def test_a_backbone_without_published_weights_is_refused() -> None:
-    with pytest.raises(UsageError, match="no ImageNet weights for 'resnet20'; use --weights none"):
-        resolve_pretraining("resnet20", "imagenet", None)
 
 
 def test_torchvisions_keys_are_the_backbones() -> None:
