@@ -136,12 +136,6 @@ def test_overrides_are_validated(
         protocol.override(**changes)
 
 
-def test_nothing_is_held_out_of_no_epochs(protocol: Protocol) -> None:
-    held_out = protocol.override(holdout=0.1, checkpoint="best")
-    recipe = held_out.override(epochs=0).recipe
-    assert (recipe.epochs, recipe.holdout, recipe.checkpoint) == (0, 0.0, "last")
-
-
 def test_sessions_may_differ_in_way(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD.replace("way = 2", "way = [3, 2, 1]"))
     protocol = load_protocol(path)
@@ -156,7 +150,9 @@ def test_sessions_may_differ_in_way(tmp_path: Path) -> None:
         protocol.override(way=(3, 2, 2))
 
 
-def test_milestones_keep_their_share_of_the_epochs(protocol: Protocol) -> None:
+def test_milestones_keep_their_share_of_the_epochs_and_no_epochs_hold_nothing_out(
+    protocol: Protocol,
+) -> None:
     protocol = protocol.override(epochs=100, milestones=[60, 70])
     assert protocol.override(epochs=40).recipe.milestones == (24, 28)
     assert protocol.override(epochs=100).recipe.milestones == (60, 70)
@@ -164,21 +160,20 @@ def test_milestones_keep_their_share_of_the_epochs(protocol: Protocol) -> None:
     assert protocol.override(epochs=40, milestones=(39,)).recipe.milestones == (39,)
     assert protocol.override(epochs=0).recipe.milestones == ()
     assert protocol.override(epochs=0).override(epochs=5).recipe.milestones == ()
+    recipe = protocol.override(holdout=0.1, checkpoint="best").override(epochs=0).recipe
+    assert (recipe.epochs, recipe.holdout, recipe.checkpoint) == (0, 0.0, "last")
 
 
 def test_files_of_an_inherited_protocol_are_found_beside_it(tmp_path: Path) -> None:
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir()
     other.mkdir()
-    text = GOOD.replace(
-        "[images]", 'canonical_shots = "s.csv"\nclass_order = "list:o.txt"\n[images]'
-    )
-    parent = write(other, text)
+    files = 'canonical_shots = "s.csv"\nclass_order = "list:o.txt"\n'
+    parent = write(other, GOOD.replace("[images]", f"{files}[images]"))
     child = write(own, 'inherits = "p"\nname = "q"\n', "q.toml")
     protocol = load_protocol(child, {"p": parent})
     assert (own / (protocol.canonical_shots or "")).resolve() == other / "s.csv"
-    order = protocol.class_order.removeprefix("list:")
-    assert (own / order).resolve() == other / "o.txt"
+    assert (own / protocol.class_order.removeprefix("list:")).resolve() == other / "o.txt"
     same = load_protocol(write(other, 'inherits = "p.toml"\nname = "q"\n', "q.toml"))
     assert (same.canonical_shots, same.class_order) == ("s.csv", "list:o.txt")
     with pytest.raises(UsageError, match=r"q.toml:1: inherits = 'p': no protocol of that name"):

@@ -118,7 +118,6 @@ class Coin(Sampler):
 def test_a_new_kind_of_plugin_needs_no_more_than_its_contract(tmp_path: Path) -> None:
     registry = load_registry((plugin_file(tmp_path, "coin", KIND),))
     assert registry.names("sampler") == ["coin"]
-    assert registry.get("sampler", "coin").value.__name__ == "Coin"
 
 
 HELPED = """

@@ -48,24 +48,20 @@ def network(trained: Tensors, prefix: str) -> Tensors:
     }
 
 
-def rows(trained: Tensors) -> torch.Tensor:
-    """Return rows of all classes, those of the base classes as they were trained."""
-    others = torch.rand(CLASSES - BASE, 64, generator=torch.Generator().manual_seed(0))
-    return torch.cat([trained["head.weight"], others])
-
-
 def save_released(trained: Tensors, path: Path) -> None:
-    beside = {"module.fc.weight": rows(trained), "module.slf_attn.fc.weight": torch.ones(64, 64)}
+    others = torch.rand(CLASSES - BASE, 64, generator=torch.Generator().manual_seed(0))
+    rows = torch.cat([trained["head.weight"], others])
+    beside = {"module.fc.weight": rows, "module.slf_attn.fc.weight": torch.ones(64, 64)}
     torch.save({"params": {**network(trained, "module.encoder."), **beside}}, path)
+
+
+def save_bare(trained: Tensors, path: Path) -> None:
+    torch.save({**network(trained, ""), "fc.weight": trained["head.weight"]}, path)
 
 
 def save_with_arguments(trained: Tensors, path: Path) -> None:
     content = {"model": network(trained, "backbone."), "best": np.float64(0.5)}
     torch.save({**content, "args": argparse.Namespace(lr=0.1, accuracies=np.arange(3.0))}, path)
-
-
-def save_bare(trained: Tensors, path: Path) -> None:
-    torch.save({**network(trained, ""), "fc.weight": rows(trained)[:BASE]}, path)
 
 
 FORMS: dict[str, Callable[[Tensors, Path], None]] = {

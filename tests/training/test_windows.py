@@ -26,16 +26,14 @@ def positions(height: int, width: int) -> torch.Tensor:
     return torch.stack([rows, columns, torch.zeros_like(rows)], dim=2).to(torch.uint8)
 
 
-def windows(height: int, width: int, count: int = 2000) -> torch.Tensor:
-    """Return top, left, height and width of drawn windows, float (count, 4), as pixels tell them.
+def windows(height: int, width: int) -> torch.Tensor:
+    """Return top, left, height and width of 2000 drawn windows, float (2000, 4).
 
-    A window is read off the corners of the resized crop: the first and the last pixel of a
-    smooth ramp say where it begins and ends.
+    They are read off the corners of the resized crops: the first and the last pixel of a smooth
+    ramp say where a window begins and ends.
     """
-    size = 8
-    crops = resized_crops(
-        [positions(height, width)] * count, size, torch.Generator().manual_seed(0)
-    ).float()
+    size, images = 8, [positions(height, width)] * 2000
+    crops = resized_crops(images, size, torch.Generator().manual_seed(0)).float()
     step = (crops[:, -1, -1, :2] - crops[:, 0, 0, :2]) / (size - 1)
     first = crops[:, 0, 0, :2] + 0.5 - step / 2
     return torch.cat([first, step * size], dim=1)
@@ -52,10 +50,8 @@ def test_windows_have_torchvisions_areas_and_ratios() -> None:
     torch.manual_seed(0)
     image = positions(200, 240).permute(2, 0, 1)
     params = [v2.RandomResizedCrop(8).make_params([image]) for _ in range(2000)]
-    theirs = torch.tensor([[p["top"], p["left"], p["height"], p["width"]] for p in params])
-    theirs = theirs.float()
-    their_area = theirs[:, 2] * theirs[:, 3] / (200 * 240)
-    their_ratio = theirs[:, 3] / theirs[:, 2]
+    rows, columns = torch.tensor([[p["height"], p["width"]] for p in params]).float().T
+    their_area, their_ratio = rows * columns / (200 * 240), columns / rows
     quantiles = torch.tensor([0.1, 0.5, 0.9])
     for one, two in ((area, their_area), ((width / height).log(), their_ratio.log())):
         difference = torch.quantile(one, quantiles) - torch.quantile(two, quantiles)
