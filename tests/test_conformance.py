@@ -45,9 +45,7 @@ HARD: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("name", "params"), [(n, p) for n, all_ in HARD.items() for p in all_])
-def test_parameters_are_refused_before_anything_is_trained(
-    name: str, params: dict[str, Any]
-) -> None:
+def test_parameters_are_refused_before_any_training(name: str, params: dict[str, Any]) -> None:
     check_refusals(REGISTRY.get("method", name).value, params)
 
 

@@ -71,9 +71,7 @@ def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, P
     return wheel, sdist, editable
 
 
-def test_the_wheel_holds_every_module_and_data_file(
-    tree: Path, built: tuple[Path, Path, Path]
-) -> None:
+def test_the_wheel_holds_every_file_of_the_tree(tree: Path, built: tuple[Path, Path, Path]) -> None:
     held = set(zipfile.ZipFile(built[0]).namelist())
     files = [f for folder in FOLDERS for f in (tree / folder).rglob("*") if f.is_file()]
     names = [file.relative_to(tree).as_posix() for file in files]

@@ -70,14 +70,12 @@ def test_sessions_cut_the_classes(protocol: Protocol) -> None:
         (("epochs = 5", "epochs = 5\nlr = inf"), "inf"),
         (("way = 2", "way = 2020-01-01"), "2020-01-01"),
         (('title = "P"', "title = 07:32:00"), "07:32:00"),
-        (("title", f"{'[' * 20_000}{']' * 20_000}"), "nested too deeply|not valid TOML"),
+        (('"P"', f"{'[' * 20_000}{']' * 20_000}"), "nested too deeply|not valid TOML"),
         (("title", f"x = {'9' * 5000}\ntitle"), "p.toml"),
         (('name = "p"', 'inherits = "p.toml"'), "inherits from itself"),
     ],
 )
-def test_a_mistake_is_named_with_its_line(
-    tmp_path: Path, change: tuple[str, str], expected: str
-) -> None:
+def test_a_mistake_is_named_by_line(tmp_path: Path, change: tuple[str, str], expected: str) -> None:
     assert change[0] in GOOD
     with pytest.raises(UsageError, match=expected):
         load_protocol(write(tmp_path, GOOD.replace(*change)))
@@ -129,9 +127,7 @@ def test_overrides_may_be_numpy_numbers_and_lists(protocol: Protocol) -> None:
         ({"class_order": "seed:-1"}, "class_order"),
     ],
 )
-def test_overrides_are_validated(
-    protocol: Protocol, changes: dict[str, Any], expected: str
-) -> None:
+def test_overrides_are_checked(protocol: Protocol, changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         protocol.override(**changes)
 
@@ -150,9 +146,7 @@ def test_sessions_may_differ_in_way(tmp_path: Path) -> None:
         protocol.override(way=(3, 2, 2))
 
 
-def test_milestones_keep_their_share_of_the_epochs_and_no_epochs_hold_nothing_out(
-    protocol: Protocol,
-) -> None:
+def test_milestones_and_held_out_images_follow_the_epochs(protocol: Protocol) -> None:
     protocol = protocol.override(epochs=100, milestones=[60, 70])
     assert protocol.override(epochs=40).recipe.milestones == (24, 28)
     assert protocol.override(epochs=100).recipe.milestones == (60, 70)
@@ -168,20 +162,15 @@ def test_files_of_an_inherited_protocol_are_found_beside_it(tmp_path: Path) -> N
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir()
     other.mkdir()
-    files = 'canonical_shots = "s.csv"\nclass_order = "list:o.txt"\n'
+    files = 'split = "canonical"\ncanonical_shots = "s.csv"\nclass_order = "list:o.txt"\n'
     parent = write(other, GOOD.replace("[images]", f"{files}[images]"))
     child = write(own, 'inherits = "p"\nname = "q"\n', "q.toml")
     protocol = load_protocol(child, {"p": parent})
+    assert "canonical_shots" not in protocol.model_dump(), "its place is in no record"
+    assert Protocol.model_validate(protocol.model_dump()).split == "canonical"
     assert (own / (protocol.canonical_shots or "")).resolve() == other / "s.csv"
     assert (own / protocol.class_order.removeprefix("list:")).resolve() == other / "o.txt"
     same = load_protocol(write(other, 'inherits = "p.toml"\nname = "q"\n', "q.toml"))
     assert (same.canonical_shots, same.class_order) == ("s.csv", "list:o.txt")
     with pytest.raises(UsageError, match=r"q.toml:1: inherits = 'p': no protocol of that name"):
         load_protocol(child)
-
-
-def test_the_place_of_a_table_of_shots_is_in_no_record(tmp_path: Path) -> None:
-    text = GOOD.replace("[images]", 'split = "canonical"\ncanonical_shots = "s.csv"\n[images]')
-    protocol = load_protocol(write(tmp_path, text))
-    assert "canonical_shots" not in protocol.model_dump()
-    assert Protocol.model_validate(protocol.model_dump()).split == "canonical"

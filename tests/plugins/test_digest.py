@@ -265,11 +265,6 @@ def test_what_lies_beside_a_file_given_by_path_counts(tmp_path: Path, line: str)
     assert source_digest(one, "Model") == source_digest(other, "Model"), "else it is a library's"
 
 
-def test_what_a_file_does_not_define_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"model\.py: defines no 'Missing'"):
-        source_digest(written(tmp_path, FILES) / HERE, "Missing")
-
-
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of engine and plug-ins in another place."""
@@ -324,20 +319,16 @@ def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
         ("training/compute.py", "torch.bfloat16", "torch.float16", (TRAINING, RUN)),
         ("seeding.py", "[:8]", "[:7]", (TRAINING, RUN)),
         ("running/runner.py", "argmax(axis=1)", "argmin(axis=1)", (RUN,)),
-        ("running/runner.py", "that are not finite", "which are not finite", ()),
         ("running/workbench.py", '"plain", "plain"', '"rot90", "plain"', (RUN,)),
         ("running/pseudo.py", '"pseudo test images"', '"pseudo"', ()),
         ("training/features.py", ".flip(2)", ".flip(1)", (RUN,)),
         ("training/given.py", "classes / 2", "classes / 3", (GIVEN, RUN)),
         ("running/workbench.py", "peak_memory()", "0", ()),
         ("running/workbench.py", '"method", spec.method, ', '"method", ', (RUN,)),
-        ("store/tensors.py", "import", "import abc\nimport", ()),
         ("errors.py", "did you mean", "perhaps", ()),
     ],
 )
-def test_an_edit_of_the_engine(
-    elsewhere: Path, file: str, old: str, new: str, moved: tuple[object, ...]
-) -> None:
+def test_an_edit_of_the_engine(elsewhere: Path, file: str, old: str, new: str, moved: Any) -> None:
     path = elsewhere / "fscil_bench" / file
     text = path.read_text()
     assert old in text
@@ -356,3 +347,5 @@ def test_a_plugin_that_is_loaded_keeps_its_digest(tmp_path: Path) -> None:
     before = plugin.digest()
     file.write_text(MODEL.replace("BETA = 0.5", "BETA = 0.4"))
     assert plugin.digest() == before != source_digest(file, "Model")
+    with pytest.raises(UsageError, match=r"model\.py: defines no 'Missing'"):
+        source_digest(file, "Missing")

@@ -13,14 +13,9 @@ import pytest
 TOY = Path(__file__).parents[1] / "toy"
 
 METHOD = '''
-"""Nearest class mean by Euclidean distance, as a package of its own would bring it."""
-
 from pathlib import Path
-
 import torch
-
 from fscil_bench.method import Method
-
 from ..distances import negative
 
 SCALE = float(Path(__file__).with_name("scale.txt").read_text())
@@ -91,7 +86,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_it_is_listed_with_its_origin_runs_and_keeps_the_contract(site: Path, new_toy: Any) -> None:
+def test_it_is_listed_runs_and_keeps_the_contract(site: Path, new_toy: Any) -> None:
     words = ["run", "--method", "outside_mean", *new_toy.words(), "--protocol", "outside"]
     code = (
         "from fscil_bench.cli.app import app; from fscil_bench.testing import check_method\n"

@@ -147,9 +147,7 @@ def helped(folder: Path, name: str, value: int) -> Path:
     return plugin_file(folder, name, HELPED.format(name=name))
 
 
-def test_files_of_two_folders_may_have_helpers_of_one_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_helpers_of_files_may_share_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others = ModuleType("helper_of_others")
     monkeypatch.setitem(sys.modules, "helper_of_others", others)
     first, second = helped(tmp_path / "a", "first", 1), helped(tmp_path / "b", "second", 2)

@@ -14,16 +14,11 @@ def test_defaults_are_json_values(registry: Registry) -> None:
     assert default_params(registry, "method", "unknown") == {}
 
 
-def test_command_of_a_default_run(factory: Any, registry: Registry) -> None:
-    spec = factory.spec("ldc", seed=2, params={"steps": 8, "widths": [64, 32]})
-    assert command_for(spec, registry) == (
+def test_what_differs_is_named(factory: Any, registry: Registry, toy_protocol: Protocol) -> None:
+    own = factory.spec("ldc", seed=2, params={"steps": 8, "widths": [64, 32]})
+    assert command_for(own, registry) == (
         "fscil-bench run --method ldc --protocol toy --seeds 2 --precision fp32"
     )
-
-
-def test_command_names_what_differs_from_the_defaults(
-    factory: Any, registry: Registry, toy_protocol: Protocol
-) -> None:
     spec = factory.spec(
         "ldc",
         params={"steps": 3, "widths": [1], "flag": True, "text": "two words"},
@@ -39,29 +34,18 @@ def test_command_names_what_differs_from_the_defaults(
     )
 
 
-def test_weights_from_a_file_are_to_be_filled_in(
-    factory: Any, registry: Registry, toy_protocol: Protocol
-) -> None:
-    spec = factory.spec(
-        protocol=toy_protocol.override(epochs=0),
-        representation={"pretraining": "my net.pth (sha256 0123456789ab)"},
-    )
-    command = command_for(spec, registry)
+def test_files_are_to_fill_in(factory: Any, registry: Registry, toy_protocol: Protocol) -> None:
+    untrained = toy_protocol.override(epochs=0)
+    given = {"pretraining": "my net.pth (sha256 0123456789ab)"}
+    command = command_for(factory.spec(protocol=untrained, representation=given), registry)
     assert " --epochs 0 --weights 'PATH/TO/my net.pth' --precision fp32" in command
-
-
-def test_a_protocol_that_is_not_registered_is_a_file(
-    factory: Any, registry: Registry, toy_protocol: Protocol
-) -> None:
     protocol = toy_protocol.model_copy(update={"name": "mine"})
     command = command_for(factory.spec(protocol=protocol), registry)
     assert "--protocol PATH/TO/mine.toml" in command
     assert "--epochs 100 --way 1 --shot 5 --base-classes 4 --class-order dataset" in command
 
 
-def test_the_file_of_a_method_that_is_not_registered_is_to_be_filled_in(
-    factory: Any, registry: Registry
-) -> None:
+def test_the_file_of_an_unknown_method_is_to_be_filled_in(factory: Any, registry: Registry) -> None:
     command = command_for(factory.spec("theirs", params={"a": 1}), registry)
     assert "--plugin PATH/TO/theirs.py --method theirs" in command
     assert command.endswith("--set a=1")
@@ -70,9 +54,7 @@ def test_the_file_of_a_method_that_is_not_registered_is_to_be_filled_in(
     assert "--plugin folder/other.py " in command_for(factory.spec("theirs"), registry)
 
 
-def test_command_of_a_pseudo_incremental_run_and_of_fewer_sessions(
-    factory: Any, registry: Registry, toy_protocol: Protocol
-) -> None:
+def test_other_sessions_are_named(factory: Any, registry: Registry, toy_protocol: Protocol) -> None:
     larger = toy_protocol.override(classes=20, base_classes=12, sessions=8, way=1)
     registry.add(Plugin("protocol", "larger", larger.override(name="larger"), Path(), "test"))
     pseudo = factory.spec("ldc", protocol=pseudo_incremental(larger.override(name="larger")))

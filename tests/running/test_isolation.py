@@ -124,9 +124,7 @@ def test_no_number_of_future_classes_is_reachable() -> None:
     assert SESSIONS not in {number for session, number in found if session < 3}
 
 
-def test_tensors_hold_this_sessions_samples_and_nothing_behind_them(
-    handed: tuple[Dataset, Assignment],
-) -> None:
+def test_tensors_hold_this_sessions_samples_and_no_more(handed: tuple[Dataset, Assignment]) -> None:
     dataset, assignment = handed
     allowed: set[int] = set(assignment.base) | set(assignment.heldout)
     by_label = dataset.train.labels

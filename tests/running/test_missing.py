@@ -41,9 +41,7 @@ def damage(file: Path) -> None:
     file.write_bytes(content[: len(content) // 2])
 
 
-def test_a_damaged_run_is_made_again_or_a_failure_that_says_what_to_remove(
-    bench: Workbench,
-) -> None:
+def test_a_damaged_run_is_made_again_or_a_failure_that_says_why(bench: Workbench) -> None:
     make_missing(bench, seeds(NCM, 0, 1))
     _, second = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
     accuracies, before = second.accuracies, made(bench)
@@ -73,13 +71,8 @@ def test_only_what_is_not_stored_is_made(bench: Workbench) -> None:
 def test_runs_of_a_seed_are_made_side_by_side(bench: Workbench) -> None:
     tukey = replace(NCM, params={"space": "tukey"})
     make_missing(bench, [*seeds(NCM, 0, 1), *seeds(tukey, 0, 1)])
-    runs = bench.store.runs()[0]
-    assert [(run.spec.seed, run.spec.params["space"]) for run in runs] == [
-        (0, "raw"),
-        (0, "tukey"),
-        (1, "raw"),
-        (1, "tukey"),
-    ]
+    made = [f"{run.spec.seed} {run.spec.params['space']}" for run in bench.store.runs()[0]]
+    assert made == ["0 raw", "0 tukey", "1 raw", "1 tukey"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyError("oops")])
@@ -115,22 +108,6 @@ def test_what_cannot_be_planned_is_said_once(bench: Workbench) -> None:
     assert set(made(bench)) == {0}
 
 
-def test_artifacts_that_were_not_asked_for_are_made(bench: Workbench) -> None:
-    make_missing(bench, seeds(LDC, 0))
-    (run,) = bench.store.runs()[0]
-    assert not run.has_artifacts
-    wanted = [replace(each, artifacts=True) for each in seeds(LDC, 0)]
-    assert make_missing(bench, wanted) == ()
-    (again,) = bench.store.runs()[0]
-    assert again.has_artifacts
-    assert (again.predictions == run.predictions).all()
-    assert set(again.artifacts("session1/classifier_loss")) == {"session1/classifier_loss"}
-    before = made(bench)
-    make_missing(bench, wanted)
-    make_missing(bench, seeds(LDC, 0))
-    assert made(bench) == before
-
-
 def test_episodes_are_made_once_and_again_where_they_are_damaged(bench: Workbench) -> None:
     wanted = [Wanted(LDC, episodes=DESIGN)]
     assert make_missing(bench, wanted) == ()
@@ -148,20 +125,23 @@ def test_episodes_are_made_once_and_again_where_they_are_damaged(bench: Workbenc
     assert again.readable and (again.accuracies == accuracies).all()
 
 
-def test_damaged_artifacts_are_made_again_where_they_are_wanted(bench: Workbench) -> None:
-    wanted = [replace(each, artifacts=True) for each in seeds(LDC, 0)]
-    make_missing(bench, wanted)
+def test_artifacts_are_made_where_they_are_wanted_and_then_kept(bench: Workbench) -> None:
+    make_missing(bench, seeds(LDC, 0))
     (run,) = bench.store.runs()[0]
-    arrays, before = run.artifacts(), made(bench)
-    damage(run.folder / "artifacts.npz")
+    assert not run.has_artifacts
+    name, wanted = "session1/classifier_loss", [Wanted(replace(LDC, seed=0), artifacts=True)]
+    assert make_missing(bench, wanted) == ()
+    (again,) = bench.store.runs()[0]
+    assert (again.predictions == run.predictions).all()
+    arrays, before = again.artifacts(), made(bench)
+    assert name in arrays and set(again.artifacts(name)) == {name}
+    make_missing(bench, [*wanted, *seeds(LDC, 0)])
+    damage(again.folder / "artifacts.npz")
     assert make_missing(bench, seeds(LDC, 0)) == ()
     assert made(bench) == before
     assert make_missing(bench, wanted) == ()
     (run,) = bench.store.runs()[0]
-    again = run.artifacts()
-    assert set(again) == set(arrays)
-    name = "session1/classifier_loss"
-    assert (again[name] == arrays[name]).all()
+    assert set(run.artifacts()) == set(arrays) and (run.artifacts()[name] == arrays[name]).all()
     (run.folder / "predictions.npz").unlink()
     with pytest.warns(UserWarning, match="made again"):
         assert make_missing(bench, seeds(LDC, 0)) == ()

@@ -37,11 +37,8 @@ def test_words_stand_for_groups_of_methods() -> None:
 def test_the_cheap_ones_of_a_group_come_first() -> None:
     found = registry()
     pretrain = {"pretrain": lambda *_: {}}
-    for name, needs, further in (
-        ("a_views", Needs(base_views=("rot90",)), pretrain),
-        ("b_pretrained", Needs(), pretrain),
-    ):
-        value = type(name, (Method,), {"name": name, "needs": needs, **further})
+    for name, needs in (("a_views", Needs(base_views=("rot90",))), ("b_pretrained", Needs())):
+        value = type(name, (Method,), {"name": name, "needs": needs, **pretrain})
         found.add(Plugin("method", name, value, Path("m.py"), "test"))
     everything = ["frozen", "virtual", "b_pretrained", "a_views", "images"]
     assert expand_methods(["all"], found) == everything

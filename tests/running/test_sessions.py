@@ -42,9 +42,7 @@ def dataset(labels: np.ndarray, test_labels: np.ndarray) -> Dataset:
     return Dataset("toy", names, names, half(labels), half(test_labels), "f")
 
 
-def test_seeded_shots_are_of_the_right_classes_and_number(
-    protocol: Protocol, labels: np.ndarray
-) -> None:
+def test_seeded_shots_are_of_the_right_classes(protocol: Protocol, labels: np.ndarray) -> None:
     data = dataset(labels, np.arange(10))
     shots = draw_shots(data, protocol, seed=0)
     expected = [[4] * 3 + [5] * 3, [6] * 3 + [7] * 3, [8] * 3 + [9] * 3]
@@ -57,9 +55,7 @@ def test_seeded_shots_are_of_the_right_classes_and_number(
         assert np.array_equal(drawn, everything) == same, "the seed decides, the way does not"
 
 
-def test_held_out_samples_are_apart_and_of_every_base_class(
-    protocol: Protocol, labels: np.ndarray
-) -> None:
+def test_held_out_samples_are_of_every_base_class(protocol: Protocol, labels: np.ndarray) -> None:
     whole = dataset(labels, np.arange(10))
     trained, heldout = hold_out(whole, protocol.override(holdout=0.25), representation_seed=0)
     assert np.array_equal(np.bincount(labels[heldout], minlength=10), [3] * 4 + [0] * 6)
@@ -74,6 +70,8 @@ def test_canonical_shots_are_the_published_ones(protocol: Protocol, labels: np.n
     shots = canonical_shots(table, protocol, dataset(labels, np.arange(10)))
     members = np.flatnonzero(labels == 6)
     assert np.array_equal(shots[1][:3], members[[11, 10, 9]]), "in the published order"
+    with pytest.raises(UsageError, match="no published list of shots; use --split seeded"):
+        read_canonical(protocol.override(canonical_shots=None), TOY)
 
 
 @pytest.mark.parametrize(
@@ -97,11 +95,6 @@ def test_a_table_that_does_not_fit_is_refused(
         canonical_shots(table, protocol, dataset(labels, np.arange(10)))
 
 
-def test_a_protocol_without_a_list_says_so(protocol: Protocol) -> None:
-    with pytest.raises(UsageError, match="no published list of shots; use --split seeded"):
-        read_canonical(protocol.override(canonical_shots=None), TOY)
-
-
 def test_a_class_with_too_few_images_is_named(protocol: Protocol, labels: np.ndarray) -> None:
     few = labels[(labels != 7) | (np.cumsum(labels == 7) <= 2)]
     with pytest.raises(DataError, match=r"'toy 7'.* has 2 training images.* needs 3"):
@@ -110,9 +103,7 @@ def test_a_class_with_too_few_images_is_named(protocol: Protocol, labels: np.nda
         check_dataset(protocol, dataset(labels, np.arange(9)))
 
 
-def test_outliers_are_drawn_from_the_samples_farthest_from_the_class_mean(
-    protocol: Protocol, labels: np.ndarray
-) -> None:
+def test_outliers_lie_farthest_from_the_class_mean(protocol: Protocol, labels: np.ndarray) -> None:
     data = dataset(labels, np.arange(10))
     # Sample i of a class lies at distance i from its mean: pairs on either side of it.
     features = np.zeros((len(labels), 2))
@@ -134,14 +125,9 @@ def test_outliers_are_drawn_from_the_samples_farthest_from_the_class_mean(
     assert distances[np.concatenate(fewest)].min() >= 5
 
 
-@pytest.mark.parametrize(
-    ("split", "fraction"), [("outlier:0.25", 0.25), ("outlier:1", 1.0), ("seeded", None)]
-)
-def test_outlier_splits_are_read(split: str, fraction: float | None) -> None:
-    assert outlier_fraction(split) == fraction
-
-
-@pytest.mark.parametrize("split", ["outlier", "outlier:", "outlier:0", "outlier:2", "outlier:nan"])
-def test_what_is_no_fraction_is_refused(split: str) -> None:
-    with pytest.raises(UsageError, match=r"outlier:Q with 0 < Q <= 1"):
-        outlier_fraction(split)
+def test_outlier_splits_are_read() -> None:
+    fractions = [outlier_fraction(split) for split in ("outlier:0.25", "outlier:1", "seeded")]
+    assert fractions == [0.25, 1.0, None]
+    for split in ("outlier", "outlier:", "outlier:0", "outlier:2", "outlier:nan"):
+        with pytest.raises(UsageError, match=r"outlier:Q with 0 < Q <= 1"):
+            outlier_fraction(split)

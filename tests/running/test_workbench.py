@@ -30,16 +30,11 @@ def test_a_run_stores_predictions_of_the_classes_seen(toy: Any) -> None:
         assert stored.predictions[session, scored].max() < seen
     assert [s.state_bytes for s in stored.record.sessions] == [4 * 64 * c for c in (4, 6, 8, 10)]
     assert stored.accuracies[-1] > 0.9, "the patterns are easy"
-    assert stored.record.train_images == (12, 12)
-
-
-def test_what_is_stored_is_readable_with_numpy_and_pandas_alone(toy: Any) -> None:
-    stored = toy.run()
     record = json.loads((stored.folder / "run.json").read_text())
+    assert (record["spec"]["protocol"]["way"], record["train_images"]) == (2, [12, 12])
     arrays = np.load(stored.folder / "predictions.npz", allow_pickle=False)
     correct = arrays["predictions"][-1] == arrays["targets"]
     assert correct.mean() == stored.accuracies[-1]
-    assert record["spec"]["protocol"]["way"] == 2
     frame = fb.load_runs(toy.folder / "results")
     assert frame.loc[frame["key"] == stored.key, "accuracy"].tolist() == stored.accuracies
 
@@ -81,6 +76,7 @@ def test_every_choice_moves_the_key(toy: Any) -> None:
     own, seed, *_, other, precise = (stored.spec.representation.key for stored in runs)
     assert own == seed != other != precise, "seeds share a representation"
     assert toy.run(split="outlier:.250").key == toy.run(split="outlier:0.25").key
+    assert toy.run(precision="auto").spec.representation.precision in ("fp32", "bf16"), "resolved"
 
 
 def test_held_out_images_choose_the_epoch(toy: Any) -> None:
@@ -131,24 +127,18 @@ def test_a_users_own_lists_choose_the_shots(toy: Any, tmp_path: Path) -> None:
     [
         (
             "train/6/0 train/6/1",
-            "session_3.txt: class 'toy 6' has 2 shots .on line 1, 2., the protocol needs 3",
+            r"session_3.txt: class 'toy 6' has 2 shots .* the protocol needs 3",
         ),
         ("train/3/0 train/3/1 train/3/2", r"session_3.txt: lists class 'toy 3' for session 2"),
-        ("test/6/0 train/6/1 train/6/2", "test images are among the shots"),
-        ("train/4/0 train/4/1 train/4/2", r"'?toy 4'?.*session_2.txt, session_3.txt"),
         ("train/6/99 train/6/1 train/6/2", r"session_3.txt:1: train/6/99 is no image"),
     ],
 )
-def test_lists_that_do_not_fit_are_refused(
-    toy: Any, tmp_path: Path, second: str, expected: str
-) -> None:
+def test_lists_of_others_are_refused(toy: Any, tmp_path: Path, second: str, expected: str) -> None:
     with pytest.raises(fb.FscilError, match=expected):
         toy.run(index_list=lists(tmp_path, second))
 
 
-def test_outlier_shots_come_from_the_runs_own_representation(
-    toy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outliers_are_of_the_representation(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, given = toy.run(split="seeded"), []
 
     def watched(*arguments: Any) -> Any:
@@ -201,9 +191,7 @@ def test_what_is_learnt_from_base_data_belongs_to_the_views_it_was_learnt_from(t
     assert any("mirror image" in flag for flag in flipped.record.flags)
 
 
-def test_a_run_of_another_network_is_made_again_from_features_of_its_own(
-    new_toy: Any, tmp_path: Path
-) -> None:
+def test_a_run_of_another_network_is_made_again(new_toy: Any, tmp_path: Path) -> None:
     first = new_toy.run()
     assert len(first.record.network) == 16
     # As another machine would have trained it: the same specification, other numbers.

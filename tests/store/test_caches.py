@@ -84,9 +84,7 @@ def test_what_a_run_caches_is_known_to_clear(new_toy: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("tag", [None, "", "Signature: 8a477f597d28d172789f06886806bc55\n# pip\n"])
-def test_clear_touches_nothing_in_a_folder_that_is_no_cache(
-    tmp_path: Path, tag: str | None
-) -> None:
+def test_clear_touches_nothing_in_what_is_no_cache(tmp_path: Path, tag: str | None) -> None:
     kept = made(tmp_path, (*OWN, *FOREIGN))
     (tmp_path / "images" / ".x.abcdefgh").mkdir()
     if tag is not None:
@@ -99,9 +97,7 @@ def test_clear_touches_nothing_in_a_folder_that_is_no_cache(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_empty_cache_is_not_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_name_is_not_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = marked(tmp_path / "here")
     kept = made(here, OWN)
     monkeypatch.chdir(here)

@@ -50,9 +50,7 @@ def test_a_flip_mirrors_about_half_of_the_images(images: torch.Tensor) -> None:
 @pytest.mark.parametrize(
     "operations", [("autoaugment_cifar10",), ("autoaugment_imagenet",), ("crop", "flip")]
 )
-def test_draws_are_from_our_generator_alone(
-    images: torch.Tensor, operations: tuple[str, ...]
-) -> None:
+def test_draws_are_our_generators_alone(images: torch.Tensor, operations: tuple[str, ...]) -> None:
     before = torch.get_rng_state()
     one = augment(images, operations, generator(1))
     assert torch.equal(before, torch.get_rng_state())

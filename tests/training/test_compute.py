@@ -89,15 +89,12 @@ def test_bf16_is_taken_where_it_was_measured_to_be_clearly_faster(
     assert faster_precision("resnet20", 16, cpu, tmp_path.joinpath) == chosen, "not measured again"
 
 
-def test_without_hardware_for_bf16_nothing_is_measured(
+def test_precisions_and_devices_are_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
     assert faster_precision("resnet20", 32, torch.device("cpu"), tmp_path.joinpath) == "fp32"
-    assert not list(tmp_path.iterdir())
-
-
-def test_precisions_and_devices_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not list(tmp_path.iterdir()), "nothing to measure"
     check_precision("auto")
     with pytest.raises(UsageError, match="unknown precision 'fp8'; known: auto, fp32, bf16"):
         check_precision("fp8")

@@ -49,9 +49,7 @@ def images() -> ImageArray:
     return ImageArray(Images.from_block(PIXELS), labels, np.arange(len(PIXELS)), keys)
 
 
-def test_views_are_turned_counter_clockwise_and_flip_averages_with_the_mirror_image(
-    tmp_path: Path,
-) -> None:
+def test_views_are_turned_or_averaged_with_the_mirror_image(tmp_path: Path) -> None:
     made, mirrored = source(tmp_path), PIXELS[:, :, ::-1].astype(float)
     for names, shown in (
         (("plain",), PIXELS),

@@ -77,12 +77,9 @@ def call(toy: Any, *words: str) -> Result:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_file_of_each_form_runs_from_the_command_line(
-    toy: Any, tmp_path: Path, trained: Tensors, name: str
-) -> None:
+def test_a_file_of_each_form_runs(toy: Any, tmp_path: Path, trained: Tensors, name: str) -> None:
     FORMS[name](trained, tmp_path / name)
-    words = ["--epochs", "0", "--weights", str(tmp_path / name), "--set", "ldc.epochs=1"]
-    words += ["--set", "ldc.unit_steps=2"]
+    words = ["--epochs", "0", "--weights", str(tmp_path / name), "--set", "ldc.unit_steps=2"]
     done = call(toy, "run", "--method", "ncm,ldc", *words)
     assert done.exit_code == 0, done.output
     given = run(toy, overrides={"epochs": 0}, weights=tmp_path / name)
@@ -99,9 +96,7 @@ def test_a_file_of_each_form_runs_from_the_command_line(
 
 
 @pytest.mark.parametrize("method", ["finetune", "icarl"])
-def test_methods_that_train_the_network_go_on_from_the_files(
-    toy: Any, tmp_path: Path, trained: Tensors, method: str
-) -> None:
+def test_methods_train_on_from_it(toy: Any, tmp_path: Path, trained: Tensors, method: str) -> None:
     save_released(trained, tmp_path / "net.pth")
     given, own = (
         run(toy, method, params={"epochs": 2}, **options)
@@ -111,9 +106,7 @@ def test_methods_that_train_the_network_go_on_from_the_files(
     assert np.array_equal(given.predictions, own.predictions), "backbone and rows are the same"
 
 
-def test_the_content_of_the_file_moves_the_key_and_tables_keep_rows_apart(
-    toy: Any, tmp_path: Path, trained: Tensors
-) -> None:
+def test_the_content_moves_the_key_and_row(toy: Any, tmp_path: Path, trained: Tensors) -> None:
     path, runs = tmp_path / "net.pth", []
     for factor in (1.0, 2.0):
         tensors = network(trained, "")
@@ -146,9 +139,7 @@ def test_what_no_base_training_cannot_mean_is_refused(
         run(toy, **{"overrides": {"epochs": 0}, **options})
 
 
-def test_parameters_are_not_chosen_on_a_network_that_may_know_the_classes(
-    toy: Any, tmp_path: Path, trained: Tensors
-) -> None:
+def test_parameters_are_not_chosen_on_it(toy: Any, tmp_path: Path, trained: Tensors) -> None:
     save_bare(trained, tmp_path / "net")
     words = ["--epochs", "0", "--weights", str(tmp_path / "net"), "--pseudo-incremental"]
     done = call(toy, "run", "--method", "ncm", *words)
@@ -184,9 +175,7 @@ def test_class_means_by_hand() -> None:
         (None, False),
     ],
 )
-def test_rows_are_taken_where_they_know_the_class_means(
-    rows: torch.Tensor | None, taken: bool
-) -> None:
+def test_rows_that_know_the_class_means_are_taken(rows: torch.Tensor | None, taken: bool) -> None:
     found = base_rows(rows, torch.tensor([[4.0, 1.0, 1.0], [1.0, 4.0, 1.0], [1.0, 1.0, 4.0]]))
     assert (found is not None) == taken
     assert found is None or rows is None or torch.equal(found, rows[:3])

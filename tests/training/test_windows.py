@@ -61,9 +61,7 @@ def test_windows_have_torchvisions_areas_and_ratios() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 14, 32])
-def test_a_window_by_hand_is_resized_as_torchvision_resizes_it(
-    monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
+def test_a_window_by_hand_is_resized_as_theirs(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     # A quarter of 30×40 pixels at the ratio 4/3 are 15×20; 16 rows and 21 columns it may begin at.
     drawn = [(0.25 - SCALE[0]) / (SCALE[1] - SCALE[0]), 1.0, 3.5 / 16, 5.5 / 21]
     monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.tensor(drawn).expand(shape))
