@@ -208,9 +208,8 @@ class Toy:
         """Return a workbench that knows further methods."""
         registry = load_registry(self.plugins)
         for method in methods:
-            registry.add(
-                Plugin("method", method.name, method, Path(inspect.getfile(method)), "test")
-            )
+            file = Path(inspect.getfile(method))
+            registry.add(Plugin("method", method.name, method, file, "test"))
         store = Store(self.folder / "results", self.folder / "cache")
         return Workbench(store, registry, Silent(), Options(precision="fp32"))
 

@@ -35,9 +35,8 @@ class Flat(nn.Module):
 
 def source(tmp_path: Path) -> FeatureSource:
     store = Store(tmp_path / "r", tmp_path / "c")
-    save_tensors(
-        store.representation_folder("k") / "weights.safetensors", {"w": torch.zeros(1)}, {}
-    )
+    weights = store.representation_folder("k") / "weights.safetensors"
+    save_tensors(weights, {"w": torch.zeros(1)}, {})
     images = ImageSpec(size=SIZE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     trained = TrainedRepresentation("k", Flat(), torch.zeros(1, 1), 1.0)
     return FeatureSource(trained, images, store, torch.device("cpu"), Silent())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,8 +90,7 @@ def test_a_file_of_each_form_runs(toy: Any, tmp_path: Path, trained: Tensors, na
     assert given.record.flags == (
         f"base network from a file: {given.spec.representation.pretraining}, no base training here",
     )
-    record = json.loads((given.folder / "run.json").read_text())
-    assert record["spec"]["representation"]["pretraining"].startswith(f"{name} (sha256 ")
+    assert given.spec.representation.pretraining.startswith(f"{name} (sha256 ")
 
 
 @pytest.mark.parametrize("method", ["finetune", "icarl"])

@@ -114,11 +114,11 @@ def test_numpy_values_and_arguments_beside_the_tensors_are_not_even_made(tmp_pat
     assert same(loaded(path), tensors())
 
 
-@pytest.mark.parametrize("core", ["numpy.core", "numpy._core"])
-def test_numpy_is_known_by_both_of_its_names(tmp_path: Path, core: str) -> None:
+def test_numpy_is_known_by_both_of_its_names(tmp_path: Path) -> None:
     stream = pickle.dumps({"accuracy": np.float64(0.5)}, protocol=2)
-    named = re.sub(rb"numpy\._?core", core.encode(), stream)
-    assert refusal(zipped_stream(tmp_path / "w.pth", named)) == "is no file of named tensors"
+    for core in (b"numpy.core", b"numpy._core"):
+        path = zipped_stream(tmp_path / "w.pth", re.sub(rb"numpy\._?core", core, stream))
+        assert refusal(path) == "is no file of named tensors"
 
 
 def test_a_classifier_is_left_out_and_old_files_lack_batch_counters(tmp_path: Path) -> None:
