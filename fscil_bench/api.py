@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.episodes.run import plan_episodes, run_episodes
+from fscil_bench.episodes.run import plan_episodes
+from fscil_bench.episodes.run import run_episodes as make_episodes
 from fscil_bench.episodes.store import StoredEpisodes, episodes_frame, stored_episodes
 from fscil_bench.errors import FscilError, StoreError, UsageError
 from fscil_bench.options import Options
@@ -35,6 +36,7 @@ from fscil_bench.running.tuning import (
 )
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.store.runs import Store, StoredRun
+from fscil_bench.testing import Verdict, check_plugins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,18 +125,19 @@ def run(
         lambda plan: plan.title,
         bench.progress,
         lambda title, made: _told(bench.progress, title, made),
+        alike=lambda plan: plan.spec.row,
     )
     asked = (method, protocol, representation, seed, representation_seed)
     return made[0] if _single(made, *asked) else made
 
 
 @overload
-def episodes(method: str, protocol: str, *, seed: int = 0, **asked: Any) -> StoredEpisodes: ...
+def run_episodes(method: str, protocol: str, *, seed: int = 0, **asked: Any) -> StoredEpisodes: ...
 @overload
-def episodes(
+def run_episodes(
     method: Names, protocol: Names, *, seed: Seeds = 0, **asked: Any
 ) -> list[StoredEpisodes]: ...
-def episodes(
+def run_episodes(
     method: Names,
     protocol: Names,
     *,
@@ -200,11 +203,12 @@ def episodes(
     plans = [plan_episodes(bench, request, design) for request in requests]
     made = make_all(
         plans,
-        lambda plan: run_episodes(bench, plan, force),
+        lambda plan: make_episodes(bench, plan, force),
         lambda plan: plan.title,
         bench.progress,
         lambda title, made: _told(bench.progress, title, made),
         "sets of episodes",
+        lambda plan: (plan.spec.run.row, plan.spec.design),
     )
     asked = (method, protocol, representation, seed, representation_seed)
     return made[0] if _single(made, *asked) else made
@@ -254,6 +258,18 @@ def tune(
     tried = checked_grid(bench.registry, request, grid or default_grid(bench.registry, method))
     choice, _ = tuned_choice(bench, Tuning(request, tried, parse_seeds(seeds), criterion))
     return choice
+
+
+def check(*files: Path | str) -> list[Verdict]:
+    """Hold every method and representation of plug-in files against its contract, in seconds.
+
+    Args:
+        files: Python files.
+
+    Raises:
+        UsageError: a file cannot be loaded, or none of them brings one.
+    """
+    return check_plugins([Path(file) for file in files])
 
 
 def load_runs(

@@ -35,6 +35,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return "known: " + (", ".join(names) or "none")
 
 
+def shown(value: object, most: int = 60) -> str:
+    """Return a value as a message quotes it: of a long one the beginning alone."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return f"an integer of {int(value).bit_length()} bits"  # type: ignore[call-overload]
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
 def some(names: Sequence[str], most: int = 20) -> str:
     """Return the first of many names, with a mark that there are more."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

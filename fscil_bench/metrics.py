@@ -25,7 +25,8 @@ class SessionMetrics:
         base: the same over base-class samples only (still over the joint label space).
         new: over samples of all classes that came after the base session.
         latest: over samples of the classes that came in this session.
-        harmonic: 2·base·new / (base + new).
+        harmonic: 2·base·new / (base + new), of accuracies over samples.
+        harmonic_classes: the same of means over classes of each class's accuracy.
         images: number of test samples scored.
         classes: number of classes seen.
     """
@@ -35,6 +36,7 @@ class SessionMetrics:
     new: float
     latest: float
     harmonic: float
+    harmonic_classes: float
     images: int
     classes: int
 
@@ -47,7 +49,10 @@ def accuracy(predictions: np.ndarray, targets: np.ndarray) -> float:
 def harmonic_mean(base: float, new: float) -> float:
     """Return 2·base·new / (base + new), 0 if both are 0.
 
-    As generalised zero-shot learning defines it (Xian et al., 2017, eq. 4).
+    Of means over classes it is the measure of generalised zero-shot learning (Xian et al., 2017,
+    eq. 4) and of TEEN (Wang et al., 2023). Of accuracies over samples it weighs a class by its test
+    images; the two are one where all classes have equally many, as those of CIFAR100 and
+    mini-ImageNet have.
     """
     if math.isnan(base) or math.isnan(new):
         return math.nan
@@ -67,10 +72,13 @@ def session_metrics(
     base_classes, classes = classes_seen[0], classes_seen[-1]
     labels = targets.astype(np.intp)
     images = _below(labels, np.ones(len(labels)), classes)
+    each = np.diff(images)
     result = []
     for session, seen in enumerate(classes_seen):
         correct = _below(labels, predictions[session] == targets, classes)
         before = classes_seen[session - 1] if session else 0
+        with np.errstate(invalid="ignore"):
+            by_class = np.diff(correct) / each
 
         def part(low: int, high: int, correct: list[int] = correct) -> float:
             count = images[high] - images[low]
@@ -84,6 +92,9 @@ def session_metrics(
                 new=new,
                 latest=part(before, seen),
                 harmonic=harmonic_mean(base, new),
+                harmonic_classes=harmonic_mean(
+                    _mean(by_class[:base_classes]), _mean(by_class[base_classes:seen])
+                ),
                 images=images[seen],
                 classes=seen,
             )
@@ -96,6 +107,12 @@ def _below(labels: np.ndarray, counted: np.ndarray, classes: int) -> list[int]:
     each = np.bincount(labels, weights=counted, minlength=classes)[:classes]
     # Sums of ones are exact in float64.
     return [0, *each.cumsum().astype(np.intp).tolist()]
+
+
+def _mean(accuracies: np.ndarray) -> float:
+    """Return the mean over the classes that have test samples; NaN where none has."""
+    there = accuracies[~np.isnan(accuracies)]
+    return float(there.mean()) if len(there) else math.nan
 
 
 def average_accuracy(accuracies: Sequence[float]) -> float:

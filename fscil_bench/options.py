@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -57,7 +58,14 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        """Make paths of texts; an empty one is left away, and never the current folder."""
+        """Make paths of texts; an empty one is left away, and never the current folder.
+
+        Raises:
+            UsageError: a path that no system can have.
+        """
+        for each in (*vars(self).values(), *self.plugins):
+            if "\0" in str(each):
+                raise UsageError(f"{str(each)!r}: a path holds no NUL character")
         for name in ("data_root", "results", "cache"):
             value = getattr(self, name)
             object.__setattr__(self, name, Path(value) if value and str(value).strip() else None)
@@ -88,6 +96,22 @@ class Options:
             if name not in known:
                 raise UsageError(f"unknown option {name!r}; {nearest(name, known)}")
         return replace(self, **changes)
+
+    def words(self, *names: str) -> list[str]:
+        """Return those options that are given, as they are typed; of these names, or of all."""
+        found: list[str] = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value == each.default or (names and each.name not in names):
+                continue
+            flag = next(iter(each.metadata["flags"]), f"--{each.name.replace('_', '-')}")
+            values = value if isinstance(value, list | tuple) else [value]
+            found += [flag] if value is True else [w for v in values for w in (flag, str(v))]
+        return found
+
+    def command(self, *words: str, only: Sequence[str] = ()) -> str:
+        """Return a command that works when pasted: with the options given, or `only` some."""
+        return f"fscil-bench {shlex.join([*words, *self.words(*only)])}"
 
     @property
     def data_roots(self) -> tuple[Path, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -10,7 +11,10 @@ from typing import Any
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from fscil_bench.errors import UsageError, nearest
+from fscil_bench.errors import UsageError, nearest, shown
+
+NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
+"""NUL, which no path can hold, and halves of characters, which no file can."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +39,14 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
-        where = f"{owner}: {name} = {first['input']!r}" if name else owner
+        where = f"{owner}: {name} = {shown(first['input'])}" if name else owner
         raise UsageError(f"{where}: {message}") from error
     refuse_unstorable(f"{owner}:", asdict(filled))
     return filled
 
 
 def refuse_unstorable(owner: str, values: Mapping[str, Any]) -> None:
-    """Refuse numbers that a record could not give back: NaN, infinity, integers beyond 64 bits.
+    """Refuse what a record could not give back: NaN, infinity, integers beyond 64 bits, no text.
 
     Raises:
         UsageError: there is one; its name and value are told.
@@ -56,6 +60,8 @@ def refuse_unstorable(owner: str, values: Mapping[str, Any]) -> None:
             if isinstance(each, int) and not -(2**63) <= each < 2**63:
                 size = len(hex(abs(each))) * 4
                 raise UsageError(f"{owner} {name}: an integer of {size} bits; 64 can be stored")
+            if isinstance(each, str) and NO_TEXT.search(each):
+                raise UsageError(f"{owner} {name} = {shown(each)}: holds what is no Unicode text")
 
 
 @cache

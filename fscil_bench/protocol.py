@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fscil_bench.errors import UsageError, nearest
+from fscil_bench.errors import UsageError, nearest, shown
 from fscil_bench.params import refuse_unstorable
 
 if TYPE_CHECKING:
     import torch
 
-PositiveInt = Annotated[int, Field(gt=0)]
-NaturalInt = Annotated[int, Field(ge=0)]
+PositiveInt = Annotated[int, Field(gt=0, le=1_000_000)]
+NaturalInt = Annotated[int, Field(ge=0, le=1_000_000)]
+MOST = 1e38
+"""What the weights' type can hold: a step of a larger rate is no number at all."""
 Channels = tuple[float, float, float]
 Augmentation = Literal[
     "crop", "resized_crop", "flip", "autoaugment_cifar10", "autoaugment_imagenet", "cutout"
@@ -70,9 +72,9 @@ class Recipe(_Frozen):
 
     epochs: NaturalInt
     batch_size: PositiveInt = 128
-    lr: Annotated[float, Field(gt=0)] = 0.1
+    lr: Annotated[float, Field(gt=0, le=MOST)] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    weight_decay: Annotated[float, Field(ge=0, le=MOST)] = 5e-4
     schedule: Literal["step", "cosine", "constant"] = "step"
     milestones: tuple[PositiveInt, ...] = ()
     gamma: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -129,8 +131,8 @@ class Protocol(_Frozen):
     base_classes: PositiveInt
     way: PositiveInt | tuple[PositiveInt, ...]
     shot: PositiveInt
-    sessions: Annotated[int, Field(ge=0)]
-    class_order: Annotated[str, Field(pattern=r"^(dataset|seed:(0|[1-9][0-9]*)|list:.+)$")] = (
+    sessions: NaturalInt
+    class_order: Annotated[str, Field(pattern=r"^(dataset|seed:(0|[1-9][0-9]{0,17})|list:.+)$")] = (
         "dataset"
     )
     split: Literal["canonical", "seeded"] = "seeded"
@@ -211,6 +213,7 @@ class Protocol(_Frozen):
                     f"{nearest(name, known)} (all: {', '.join(sorted(known))})"
                 )
         changes = {name: _plain(value) for name, value in changes.items()}
+        refuse_unstorable(f"protocol {self.name!r}:", changes)
         changes |= self._sessions_left(changes)
         if "epochs" in changes and not {"milestones", "schedule"} & set(changes):
             changes["milestones"] = self.recipe.scaled_milestones(changes["epochs"])
@@ -425,7 +428,7 @@ def _first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
     message = first["msg"].removeprefix("Value error, ")
     if not name:
         return location, message
-    return location, f"{name} = {first['input']!r}: {message[0].lower()}{message[1:]}"
+    return location, f"{name} = {shown(first['input'])}: {message[0].lower()}{message[1:]}"
 
 
 def _line_of(path: Path, location: tuple[str, ...]) -> int | None:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import UsageError, shown
+from fscil_bench.params import words as split_words
 
 MOST_SEEDS = 10_000
 """Seeds that one range may name."""
@@ -85,8 +86,7 @@ class Selection:
 def words(values: str | Iterable[str]) -> list[str]:
     """Return comma-separated or repeated words, each once, in order."""
     texts = [values] if isinstance(values, str) else values
-    found = [word.strip() for text in texts for word in text.split(",")]
-    return list(dict.fromkeys(word for word in found if word))
+    return list(dict.fromkeys(word for text in texts for word in split_words(text)))
 
 
 def parse_seeds(asked: str | int | Iterable[int]) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ def parse_seeds(asked: str | int | Iterable[int]) -> tuple[int, ...]:
     seeds = list(asked) if isinstance(asked, Iterable) else [asked]
     for seed in seeds:
         if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**63:
-            raise UsageError(f"seed {seed!r}: a seed is a whole number from 0 on")
+            raise UsageError(f"seed {shown(seed)}: a seed is a whole number from 0 on")
     return tuple(dict.fromkeys(int(seed) for seed in seeds))
 
 

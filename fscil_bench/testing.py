@@ -5,9 +5,12 @@ For the author of a plug-in it is one line in a test: ``check_method(MyMethod)``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,11 +21,13 @@ from torch import nn
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext, Needs, Network, Terms
 from fscil_bench.params import parse_params
+from fscil_bench.plugins.registry import FILE, Plugin, load_registry
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
 from fscil_bench.seeding import Randomness
 
 Tensors = Mapping[str, torch.Tensor]
+M = TypeVar("M", bound=Method)
 
 DIM = 16
 BASE, WAY, SESSIONS = 6, 2, 2
@@ -154,6 +159,54 @@ class ToyTask:
         return torch.from_numpy(features.astype(np.float32)), torch.from_numpy(images)
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What the suite says of a plug-in; `problem` is empty if it keeps its contract."""
+
+    kind: str
+    name: str
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.problem or 'keeps its contract'}"
+
+
+def check_plugins(files: Sequence[Path]) -> list[Verdict]:
+    """Check every method and representation that plug-in files bring, with default parameters.
+
+    Raises:
+        UsageError: a file cannot be loaded, or none of them brings one.
+    """
+    registry = load_registry(tuple(files))
+    checks = {"method": check_method, "representation": check_representation}
+    brought = [
+        plugin
+        for kind in checks
+        for plugin in registry.plugins.get(kind, {}).values()
+        if plugin.origin == FILE
+    ]
+    if not brought:
+        raise UsageError(
+            "no method or representation to check; name a file that brings some: --plugin FILE.py"
+        )
+    return [_verdict(plugin, checks[plugin.kind]) for plugin in brought]
+
+
+def _verdict(plugin: Plugin, checked: Callable[[Any], None]) -> Verdict:
+    problem = ""
+    try:
+        checked(plugin.value)
+    except AssertionError as error:
+        problem = str(error).removeprefix(f"{plugin.name}: ") or "an assertion of its own fails"
+    except (Exception, SystemExit) as error:
+        lines = [
+            f.lineno for f in extract_tb(error.__traceback__) if Path(f.filename) == plugin.file
+        ]
+        place = f" ({plugin.file}:{lines[-1]})" if lines else ""
+        problem = f"{type(error).__name__}: {error}{place}"
+    return Verdict(plugin.kind, plugin.name, problem)
+
+
 def check_method(method: type[Method], params: Mapping[str, Any] | None = None) -> None:
     """Check a method against its contract, on toy data with 3 shots and with 1.
 
@@ -256,14 +309,27 @@ def _pretrained(method: type[Method], params: Any) -> Tensors:
     return first
 
 
-def start(
-    task: ToyTask, method: type[Method], params: Any, pretrained: Tensors | None = None
-) -> Method:
+def start(task: ToyTask, method: type[M], params: Any, pretrained: Tensors | None = None) -> M:
     """Return a method that has its pretraining (made here if not given) but no session yet."""
     made = method(params, task.context(method))
     if method.has_pretraining():
         found = pretrained or made.pretrain(task.session(0), lambda _: None)
         made.load_pretrained({name: tensor.clone() for name, tensor in found.items()})
+    return made
+
+
+def learnt(
+    method: type[M],
+    params: Mapping[str, Any] | None = None,
+    shot: int = 3,
+    sessions: int = SESSIONS,
+) -> M:
+    """Return a method that has learnt a toy task's base session and so many few-shot sessions."""
+    task = ToyTask(shot, needs=method.needs)
+    values = parse_params(f"method {method.name!r}", method.Params, params or {})
+    made = start(task, method, values)
+    for number in range(sessions + 1):
+        learn(made, task.session(number))
     return made
 
 

@@ -12,14 +12,14 @@ from torch.nn import functional as F
 
 from fscil_bench.representation import Representation, TrainingBatch
 
-from ._shared.augmentation import drawn_share
+from ._shared.augmentation import drawn_shares
 from ._shared.cosine import cosine_logits, drawn_rows
 
 RUNNING = 0.9
 """What a step leaves of the running class means."""
 
 MIXES = 4
-"""Mixtures drawn from a batch (released code)."""
+"""Partners that each image of a batch is mixed with (released code)."""
 
 SHARE_SHAPE = 20.0
 """The share of the first image is drawn from Beta(20, 20) (released code)."""
@@ -36,15 +36,18 @@ class Alice(Representation):
 
     Logits are scale · cos(feature, row), with `margin` taken off the cosine of the true class
     (CosFace, Wang et al., CVPR 2018), which makes classes compact and leaves room between them.
-    The loss is the mean over two augmented views of each image. A projector of two layers stands
-    between backbone and rows, and is dropped afterwards: methods read the backbone's features.
-    With `fusion` mixtures of two classes are further classes (harmful for fine-grained data).
+    The loss is the mean over two augmented views of each image, which pass one after the other. A
+    projector of two layers stands between backbone and rows, and is dropped afterwards: methods
+    read the backbone's features. With `fusion` mixtures of two classes are further classes (harmful
+    for fine-grained data): the same pairs in both views, each with a share of its own. Its balanced
+    classifier, class means of as many images of a base class as a new one has, is `ncm` with
+    `balanced=5`.
 
     Deviations: since its rows live behind the projector, the base classifier handed on is the
     running mean of each class's unit backbone features; fusion is off unless asked for, as it
-    multiplies the cost by three (the paper uses it on CIFAR100 and mini-ImageNet, not on CUB200);
-    there are no rows but for base classes and their pairs. Scale 30, margin 0.4 and width 2,048
-    are the released code's.
+    multiplies the cost by five (the paper uses it on CIFAR100 and mini-ImageNet, not on CUB200);
+    augmentation is the protocol's (docs/methods/alice.md); there are no rows but for base classes
+    and their pairs. Scale 30, margin 0.4 and width 2,048 are the released code's.
     """
 
     name = "alice"
@@ -67,18 +70,24 @@ class Alice(Representation):
         return AliceHead(feature_dim, classes, rows, self.params.width, generator)
 
     def loss(self, backbone: nn.Module, head: nn.Module, batch: TrainingBatch) -> torch.Tensor:
-        """Return the margin loss, averaged over all images shown."""
+        """Return the margin loss, averaged over the views."""
         assert isinstance(head, AliceHead)
-        further = [batch.augment() for _ in range(self.params.views - 1)]
-        images = torch.cat([batch.images, *further])
-        labels = batch.labels.repeat(self.params.views)
-        count = len(labels)
+        views = [batch.images, *(batch.augment() for _ in range(self.params.views - 1))]
+        labels, pairs = batch.labels, None
         if self.params.fusion:
-            classes = len(head.means)
-            mixed, names = fused(batch.images, batch.labels, classes, batch.generator)
-            images, labels = torch.cat([images, mixed]), torch.cat([labels, names])
-        features = backbone(images).float()
-        head.follow(features[:count].detach(), labels[:count])
+            pairs = fusion_pairs(labels, batch.generator)
+            first, second = labels[pairs.rows]
+            labels = torch.cat([labels, pair_labels(first, second, len(head.means))])
+        losses = []
+        for view in views:
+            images = view if pairs is None else torch.cat([view, pairs.mixed(view)])
+            losses.append(self._view_loss(backbone(images).float(), head, labels, len(view)))
+        return torch.stack(losses).mean()
+
+    def _view_loss(
+        self, features: torch.Tensor, head: AliceHead, labels: torch.Tensor, unmixed: int
+    ) -> torch.Tensor:
+        head.follow(features[:unmixed].detach(), labels[:unmixed])
         with torch.autocast(features.device.type, enabled=False):
             projected = head.projector(features)
         return margin_loss(
@@ -163,26 +172,32 @@ def pair_labels(first: torch.Tensor, second: torch.Tensor, classes: int) -> torc
     return classes + before + high - low - 1
 
 
-def fused(
-    images: torch.Tensor, labels: torch.Tensor, classes: int, generator: torch.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mixtures (m, 3, H, W) of images of different classes, and their labels (m,).
+@dataclass(frozen=True)
+class FusionPairs:
+    """The two images of each pair, by their rows (2, m) in a batch, and the first's share (m,)."""
 
-    Class fusion, section 3.3: mixtures of two base classes become classes of their own.
+    rows: torch.Tensor
+    share: torch.Tensor
+
+    def mixed(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the mixtures (m, 3, H, W) of a view (b, 3, H, W)."""
+        share = self.share.to(images)[:, None, None, None]
+        return share * images[self.rows[0]] + (1 - share) * images[self.rows[1]]
+
+
+def fusion_pairs(labels: torch.Tensor, generator: torch.Generator) -> FusionPairs:
+    """Return pairs of images of different classes; each image has up to `MIXES` partners.
+
+    Class fusion, section 3.3: mixtures of two base classes become classes of their own. As
+    released, every pair has a share of its own.
     """
-    found: list[torch.Tensor] = []
-    names: list[torch.Tensor] = []
+    parts = []
     for _ in range(MIXES):
         partner = torch.randperm(len(labels), generator=generator).to(labels.device)
-        rows = torch.nonzero(labels != labels[partner]).flatten()
-        share = _fusion_share(generator)
-        other = partner[rows]
-        found.append(share * images[rows] + (1 - share) * images[other])
-        names.append(pair_labels(labels[rows], labels[other], classes))
-    return torch.cat(found), torch.cat(names)
-
-
-def _fusion_share(generator: torch.Generator) -> float:
-    share = drawn_share(SHARE_SHAPE, generator)
+        first = torch.nonzero(labels != labels[partner]).flatten()
+        parts.append(torch.stack([first, partner[first]]))
+    rows = torch.cat(parts, dim=1)
+    share = drawn_shares(SHARE_SHAPE, rows.shape[1], generator)
     low, high = SHARE_RANGE
-    return share if low <= share <= high else 0.5
+    share = torch.where((share >= low) & (share <= high), share, 0.5)
+    return FusionPairs(rows, share)

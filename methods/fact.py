@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -38,11 +38,15 @@ class Fact(Method):
     are kept: two samples that resemble the same virtual prototypes belong together. The virtual
     prototypes come from representation `fact`.
 
+    That is `resemblance=cosine`. The released trainer divides the class means (C, D) by the length
+    of each of their D columns in place of each row, so that a feature weighs the less the more
+    classes share it: `resemblance=published`, the default.
+
     It stores the means and the virtual prototypes, 4·D·(C + V) bytes.
 
     Deviations: the released code leaves the second term out before the first session, here all
-    sessions are scored alike; it uses the rows as trained, and so do we. `eta` 0.1, `top` 40 and
-    `temperature` 16 are those of the released code for all three data sets.
+    sessions are scored alike. `eta` 0.1, `top` 40 and `temperature` 16 are those of the released
+    code for all three data sets (docs/methods/fact.md).
     """
 
     name = "fact"
@@ -51,9 +55,18 @@ class Fact(Method):
 
     @dataclass(frozen=True)
     class Params:
-        """`eta` weighs the virtual term, `top` is how many similarities are kept."""
+        """Parameters of the inference.
+
+        Attributes:
+            eta: weight of the virtual term.
+            resemblance: whether its class means are of length 1 by feature, as `published`, or by
+                class (`cosine`).
+            top: how many similarities to virtual prototypes are kept.
+            temperature: factor on the cosines.
+        """
 
         eta: Annotated[float, Field(ge=0, le=1)] = 0.1
+        resemblance: Literal["published", "cosine"] = "published"
         top: Annotated[int, Field(gt=0)] = 40
         temperature: Annotated[float, Field(gt=0)] = 16.0
 
@@ -96,7 +109,8 @@ class Fact(Method):
         features, params = queries.features, self.params
         direct = cosine_logits(features, prototypes, params.temperature).softmax(dim=1)
         similarity = strongest(cosine_logits(features, self.virtual, 1.0), params.top)
-        resemblance = similarity @ cosine_logits(self.virtual, prototypes, 1.0)
+        units = F.normalize(prototypes, dim=0 if params.resemblance == "published" else 1)
+        resemblance = similarity @ (F.normalize(self.virtual, dim=1) @ units.T)
         return (1 - params.eta) * direct + params.eta * resemblance.softmax(dim=1)
 
 
@@ -115,10 +129,11 @@ class FactRepresentation(Representation):
 
     Deviations: forbidden logits are set to −∞ (the released code multiplies by 0, so that they win
     where all others are negative); a class that no virtual prototype is linked to may choose any.
-    The virtual rows are trained with the others, as the released code does on a CPU, where its
-    frozen copy shares their memory. Defaults are the released values that two of the three data
-    sets share; `start_epoch` (150 of 1,000 for mini-ImageNet there) is counted in epochs of the
-    protocol's own recipe, so that 0 holds for all protocols here.
+    Defaults are the released values that two of the three data sets share; `start_epoch` (150 of
+    1,000 for mini-ImageNet there) is counted in epochs of the protocol's own recipe, so that 0
+    holds for all protocols here. For L2 the released code compares with virtual rows as they were
+    drawn, which its move to a GPU parts from those that L3 and L4 train and inference reads:
+    `second_choice=frozen`, as published. With `trained`, L2 trains these, too.
     """
 
     name = "fact"
@@ -132,13 +147,14 @@ class FactRepresentation(Representation):
 
     @dataclass(frozen=True)
     class Params:
-        """`beta` shapes the mixing coefficient, Beta(beta, beta)."""
+        """`beta` shapes the mixing coefficient, Beta(beta, beta); `second_choice`: see above."""
 
         temperature: Annotated[float, Field(gt=0)] = 16.0
         virtual: Annotated[int, Field(gt=0)] = 40
         gamma: Annotated[float, Field(ge=0)] = 0.01
         beta: Annotated[float, Field(gt=0)] = 0.5
         start_epoch: Annotated[int, Field(ge=0)] = 0
+        second_choice: Literal["frozen", "trained"] = "frozen"
 
     params: Params
 
@@ -157,7 +173,9 @@ class FactRepresentation(Representation):
             raise TypeError("representation 'fact' mixes inside the backbone, which has no stages")
         params, classes = self.params, len(head.rows)
         half_way = backbone.early(batch.images)
-        logits = cosine_logits(backbone.late(half_way), head.all_rows(), params.temperature)
+        virtual = head.drawn if params.second_choice == "frozen" else head.virtual
+        rows = torch.cat([head.rows, virtual])
+        logits = cosine_logits(backbone.late(half_way), rows, params.temperature)
         loss = F.cross_entropy(logits[:, :classes], batch.labels)
         if params.gamma == 0 or batch.epoch < params.start_epoch:
             return loss
@@ -186,9 +204,13 @@ class FactRepresentation(Representation):
 
 
 class FactHead(nn.Module):
-    """Rows of base classes and virtual prototypes; `links` says which may stand for which."""
+    """Rows of base classes and virtual prototypes; `links` says which may stand for which.
+
+    `drawn` are the virtual prototypes as they were before any training.
+    """
 
     links: torch.Tensor
+    drawn: torch.Tensor
 
     def __init__(
         self, feature_dim: int, classes: int, virtual: int, generator: torch.Generator
@@ -198,6 +220,7 @@ class FactHead(nn.Module):
         nn.init.orthogonal_(drawn, generator=generator)
         self.rows = nn.Parameter(drawn[:classes].clone())
         self.virtual = nn.Parameter(drawn[classes:].clone())
+        self.register_buffer("drawn", drawn[classes:].clone())
         self.register_buffer("links", draw_links(classes, virtual, LINKED_CLASSES, generator))
 
     def all_rows(self) -> torch.Tensor:

@@ -235,10 +235,11 @@ class IcarlSoftmax(Icarl):
     papers copy from it (21.16 / 13.73 / 17.21 %), as its released trainers make them.
 
     400 base images are stored and stay as they are. A session trains with cross-entropy on its
-    own images and, with weight 1, distillation (temperature 2) on all stored ones, whose old
-    logits are those of when it began. Of the network only the last residual block is trained, and
-    the classifier, whose softmax predicts: no exemplar of a new class is kept, nothing is
-    compared with a mean. All else is as in `icarl`, and any of its parameters can be set here.
+    own images and, with weight 1 and Hinton's T² = 4, distillation (temperature 2) on all stored
+    ones, whose old logits are those of when it began. Of the network only the last residual block
+    is trained, and the classifier, whose softmax predicts: no exemplar of a new class is kept,
+    nothing is compared with a mean. All else is as in `icarl`, and any of its parameters can be
+    set here.
 
     Values are those of TOPIC's scripts. Deviations: the 400 are herded, 400 // C0 a base class, and
     Hinton's distillation stands in, as neither is released; the last epoch counts, where it chose
@@ -257,7 +258,7 @@ class IcarlSoftmax(Icarl):
 
     @dataclass(frozen=True)
     class Params(Icarl.Params):
-        """As of `icarl`, with TOPIC's values."""
+        """As of `icarl`, with TOPIC's values; `kd_weight` has Hinton's T² in it."""
 
         epochs: Annotated[int, Field(ge=0)] = 70
         lr: Annotated[float, Field(ge=0)] = 0.1
@@ -268,6 +269,7 @@ class IcarlSoftmax(Icarl):
         budget: Annotated[int, Field(ge=0)] = 400
         keep_new: bool = False
         replay: Literal["mixed", "distilled"] = "distilled"
+        kd_weight: Annotated[float, Field(ge=0)] = 4.0
         trained: Literal["all", "last_block"] = "last_block"
         classifier: Literal["nearest_mean", "softmax"] = "softmax"
 
@@ -357,10 +359,10 @@ def exemplar_means(features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor
 
 
 def distillation(logits: torch.Tensor, old: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Return T² · KL(old ‖ new) of the old classes' softened probabilities, a mean over samples.
+    """Return KL(old ‖ new) of the old classes' softened probabilities, a mean over samples.
 
-    Hinton et al., "Distilling the Knowledge in a Neural Network", 2015; T² keeps gradients of the
-    same size whatever the temperature.
+    Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, without their factor T²,
+    as in PyCIL's iCaRL, whose cross-entropy has the same gradient.
 
     Args:
         logits: (n, classes seen) of the network that learns.
@@ -369,4 +371,4 @@ def distillation(logits: torch.Tensor, old: torch.Tensor, temperature: float) ->
     """
     new = F.log_softmax(logits[:, : old.shape[1]] / temperature, dim=1)
     target = F.log_softmax(old / temperature, dim=1)
-    return temperature**2 * F.kl_div(new, target, reduction="batchmean", log_target=True)
+    return F.kl_div(new, target, reduction="batchmean", log_target=True)

@@ -71,10 +71,10 @@ class Mahalanobis(Method):
     A frozen network spreads the samples of a class more in some directions than in others, and
     those of a new class much like those of base classes. Distances to class means are therefore
     measured in units of that spread: d² = (x − μ_c)ᵀ·Σ_c⁻¹·(x − μ_c), and the nearest class wins.
-    Features are first raised to the power β and brought to length 1. Σ is shrunk, since few
-    samples leave directions without any variance: Σ + γ1·V1·I + γ2·V2·(11ᵀ − I), with V1 its mean
-    variance and V2 its mean covariance; `correlation` then divides out the variances, which makes
-    the matrices of different classes alike in size.
+    Features are first raised to the power β and brought to length 1, as their means are. Σ is
+    shrunk, since few samples leave directions without any variance: Σ + γ1·V1·I + γ2·V2·(11ᵀ − I),
+    with V1 its mean variance and V2 its mean covariance; `correlation` then divides out the
+    variances, which makes the matrices of different classes alike in size.
 
     With `shared`, Σ is the mean of the base classes' covariances, for all classes. With
     `per_class`, a base class has its own, and a new one λ·Σ_j s_j·Σ_j + (1 − λ)·S, where S is that
@@ -87,9 +87,11 @@ class Mahalanobis(Method):
     of base classes, 4·C0·D², and, for λ < 1, how far each new shot lies off its class's mean and
     which class it is of, 4·(D+1). Matrices that whiten are derived from these at work.
 
-    **Deviations** from FeCAM's code: one space for means, covariances and distances; shrunk once,
-    not twice; the one covariance is within base classes. These and the provenance of the defaults:
-    docs/methods/mahalanobis.md.
+    **Deviations** from FeCAM's code: means are taken, and covariances, of features of length 1 in
+    the space, where it takes means before the power and covariances of lengths as they are; as
+    there, means are brought to length 1 again. Every covariance is shrunk once, where it shrinks
+    those of classes twice; the one covariance is within base classes. These and the provenance of
+    the defaults: docs/methods/mahalanobis.md.
 
     Features that are NaN, infinite, or negative in Tukey space are refused (`DataError`).
     """
@@ -116,7 +118,7 @@ class Mahalanobis(Method):
     def learn_base(self, base: Session) -> None:
         """Store the base classes' means, and their covariances or the mean of these."""
         features, labels = self._embed(base), base.labels.to(self.context.device)
-        self.means = class_means(features, labels, base.class_ids).float()
+        self.means = F.normalize(class_means(features, labels, base.class_ids), dim=1).float()
         shared, count = within_class_covariance(features, labels, base.class_ids)
         self._without_covariance += base.way - count
         matrices = [shared.float()]
@@ -184,7 +186,8 @@ class Mahalanobis(Method):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return new classes' means (way, D), and their shots' deviations (n, D) and rows (n,).
 
-        Rows are counted from `first` on. A class's only shot deviates by nothing and is left out.
+        Means have length 1, but the shots' deviations are from the mean as it was. Rows are counted
+        from `first` on. A class's only shot deviates by nothing and is left out.
         """
         features, labels = self._embed(session), session.labels.to(self.context.device)
         means = class_means(features, labels, session.class_ids).float()
@@ -194,7 +197,7 @@ class Mahalanobis(Method):
             if len(own) > 1:
                 deviations.append(own)
                 owners.append(self.owners.new_full((len(own),), first + row))
-        return means, torch.cat(deviations), torch.cat(owners)
+        return F.normalize(means, dim=1), torch.cat(deviations), torch.cat(owners)
 
     def _of_base(self) -> torch.Tensor:
         """Return the whitening matrices (1 or C0, D, D) of the stored covariances."""

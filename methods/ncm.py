@@ -11,10 +11,23 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional as F
 
+from fscil_bench.protocol import Session
 from fscil_bench.representation import Representation, TrainingBatch
 
 from ._shared.cosine import cosine_logits, drawn_rows
 from ._shared.prototypes import PrototypeMethod, PrototypeParams
+
+
+@dataclass(frozen=True)
+class NCMParams(PrototypeParams):
+    """As of every class mean, and how many base images one is the mean of.
+
+    Attributes:
+        balanced: images of a base class, nearest its mean by cosine, that its row is the mean of;
+            0 takes all.
+    """
+
+    balanced: Annotated[int, Field(ge=0)] = 0
 
 
 class NCM(PrototypeMethod):
@@ -31,7 +44,9 @@ class NCM(PrototypeMethod):
     `mean = unit` averages features of length 1, as iCaRL (Rebuffi et al., CVPR 2017) does, so that
     no sample counts more for being long. With `space = tukey` features are first raised to the
     power `beta` (Yang et al., "Free Lunch for Few-Shot Learning", ICLR 2021, eq. 3), which makes
-    the skewed features after a ReLU closer to Gaussian; the mean is taken there.
+    the skewed features after a ReLU closer to Gaussian; the mean is taken there. `balanced = 5`
+    is ALICE's classifier (Peng et al., ECCV 2022): a base class's row is the mean of
+    as few images as a new one has, those nearest the mean of all.
 
     It stores the means, 4·C·D bytes.
 
@@ -39,13 +54,26 @@ class NCM(PrototypeMethod):
     """
 
     name = "ncm"
-    Params = PrototypeParams
+    Params = NCMParams
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "space": ("raw", "tukey"),
         "mean": ("raw", "unit"),
     }
 
-    params: PrototypeParams
+    params: NCMParams
+
+    def learn_base(self, base: Session) -> None:
+        """Take the base classes' means as rows, or those of the images nearest them."""
+        super().learn_base(base)
+        if self.params.balanced:
+            features = self._features(base)
+            samples = [features[base.labels == c] for c in base.class_ids]
+            rows = zip(samples, self.prototypes, strict=True)
+            self.prototypes = torch.stack([self._nearest(x, w).mean(dim=0) for x, w in rows])
+
+    def _nearest(self, features: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        cosines = F.normalize(features, dim=1) @ F.normalize(mean, dim=0)
+        return features[cosines.argsort(descending=True, stable=True)[: self.params.balanced]]
 
 
 class Cosine(Representation):

@@ -43,8 +43,8 @@ class Curves(Report):
 
         `rows` are measured ones as the main table calls them, with `;` between; at most `most` of
         them, each method in turn, first with nothing set by hand, then by their last session.
-        `published` is all, none, or names with `;` between; of all, the `most_published` best
-        whose every session is known and that are of this protocol.
+        `published` is all, none, or names (or `paper:LDC`) with `;` between; of all, the
+        `most_published` best whose every session is known and that are of this protocol.
         """
 
         rows: str = ""

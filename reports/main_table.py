@@ -48,7 +48,8 @@ class MainTable(Report):
     class Params:
         """`rows`: of these rows alone, `ncm; ldc (steps=3)`. `published`: all, none or `CEC; FACT`.
 
-        Both as they are called in the table; a `;` stands between several. Rows with other shots,
+        Both as they are called in the table; a `;` stands between several; `paper:LDC` are the
+        published rows that a paper prints. Rows with other shots,
         sessions, class order or recipe than the protocol's own are left out, unless `all` is true
         or they are asked for by `rows` or the split.
         """

@@ -26,7 +26,7 @@ LAYERS = (
     },
     {"plugins", "store", "data", "training", "running", "episodes", "testing"},
     {"report", "reporting"},
-    {"cli", "api", ""},
+    {"cli", "api", "", "__main__"},
 )
 """The engine's modules and packages, from the bottom up; one imports its own layer or lower."""
 

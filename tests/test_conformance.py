@@ -27,6 +27,39 @@ def test_method(name: str) -> None:
     assert len(method.__doc__) > 200, "citation and idea are missing"
 
 
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "free_lunch": [
+        {"space": "raw", "alpha_mode": "ones"},
+        {"head": "cosine"},
+        {"k": 0},
+        {"k": 6},
+        {"byte_budget": 1024},
+        {"byte_budget": 1152, "budget_mode": "low_rank"},
+    ],
+    "ft_cos": [{"space": "tukey", "steps": 3}, {"mean": "unit", "steps": 3}],
+    "icarl": [
+        {"epochs": 1, "classifier": "softmax", "budget": 12, "trained": "last_block"},
+        {"epochs": 1, "replay": "distilled", "batch_norm": "trained", "head": "linear"},
+        {"epochs": 1, "exemplars": 0, "classifier": "softmax", "kd_weight": 0.0},
+    ],
+    "joint_balanced": [{"epochs": 1, "balance": "logit"}],
+    "logistic": [{"space": "tukey"}, {"penalty": 0.01}],
+    "mahalanobis": [
+        {"covariance": "per_class"},
+        {"covariance": "per_class", "borrowed": 1, "correlation": True},
+        {"covariance": "per_class", "borrowed": 0, "gamma1": 0, "gamma2": 0},
+        {"space": "raw", "correlation": True},
+    ],
+    "teen": [{"space": "tukey"}, {"mean": "unit", "alpha": 1}, {"kappa": 0}],
+}
+
+
+@pytest.mark.parametrize(("name", "params"), [(n, p) for n, all_ in OPTIONS.items() for p in all_])
+def test_method_with_other_options(name: str, params: dict[str, Any]) -> None:
+    small = {"samples_per_class": 30, "episode_samples": 60} if name == "free_lunch" else {}
+    check_method(REGISTRY.get("method", name).value, small | params)
+
+
 HARD: dict[str, list[dict[str, Any]]] = {
     "cec": [{"shots": 30}],
     "cec_trained": [{"shots": 30}],
@@ -52,6 +85,14 @@ def test_parameters_are_refused_before_any_training(name: str, params: dict[str,
 @pytest.mark.parametrize("name", REGISTRY.names("representation"))
 def test_representation(name: str) -> None:
     check_representation(REGISTRY.get("representation", name).value)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("alice", {"fusion": True, "width": 32}), ("rotation", {"turns": "all"})],
+)
+def test_representation_with_other_options(name: str, params: dict[str, Any]) -> None:
+    check_representation(REGISTRY.get("representation", name).value, params)
 
 
 @pytest.mark.parametrize("name", REGISTRY.names("protocol"))

@@ -55,13 +55,21 @@ def test_session_metrics_by_hand() -> None:
     assert (first.accuracy, first.base, first.latest) == (0.75, 0.75, 0.75)
     assert math.isnan(first.new) and math.isnan(first.harmonic)
     assert (first.images, first.classes) == (4, 2)
-    assert second == SessionMetrics(
-        accuracy=4 / 6, base=0.5, new=1.0, latest=1.0, harmonic=2 / 3, images=6, classes=3
-    )
+    by_hand = {"accuracy": 4 / 6, "base": 0.5, "new": 1.0, "latest": 1.0, "images": 6, "classes": 3}
+    assert second == SessionMetrics(**by_hand, harmonic=2 / 3, harmonic_classes=2 / 3)
     # In the last session base has 1 of 4, class 2 has 1 of 2, class 3 has 2 of 2.
     assert (third.accuracy, third.base, third.new, third.latest) == (0.5, 0.25, 0.75, 1.0)
     assert third.harmonic == pytest.approx(2 * 0.25 * 0.75 / (0.25 + 0.75))
     assert (third.images, third.classes) == (8, 4)
+
+
+def test_harmonic_means_differ_where_classes_have_unequally_many_samples() -> None:
+    # Class 0 has 3 of 3, class 1 has 0 of 1; class 2 has 1 of 4, class 3 has 1 of 1; class 4 none.
+    targets = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3])
+    predictions = np.array([[0, 0, 0, 0, 2, 0, 0, 0, 3]] * 2)
+    found = session_metrics(predictions, targets, [2, 5])[1]
+    assert found.harmonic == pytest.approx(2 * (3 / 4) * (2 / 5) / (3 / 4 + 2 / 5))
+    assert found.harmonic_classes == pytest.approx(2 * (1 / 2) * (5 / 8) / (1 / 2 + 5 / 8))
 
 
 def test_samples_of_unseen_classes_do_not_count() -> None:
@@ -86,7 +94,7 @@ def test_figures_of_all_sessions_by_hand() -> None:
 
 def test_forgetting_is_measured_from_the_best_earlier_session() -> None:
     for bases, expected in (((0.7, 0.8, 0.5), 0.3), ((0.5, 0.6), -0.1), ((0.5,), 0.0)):
-        sessions = [SessionMetrics(0.0, base, 0.0, 0.0, 0.0, 1, 1) for base in bases]
+        sessions = [SessionMetrics(0.0, base, 0.0, 0.0, 0.0, 0.0, 1, 1) for base in bases]
         assert base_forgetting(sessions) == pytest.approx(expected)
 
 

@@ -16,12 +16,19 @@ class Params:
     rate: float = 0.1
     space: Literal["raw", "tukey"] = "raw"
     flag: bool = False
+    title: str = ""
 
 
 def test_strings_are_typed_by_the_fields() -> None:
     params = parse_params("x", Params, {"steps": "3", "rate": "1e-2", "flag": "true"})
     assert params == Params(steps=3, rate=0.01, flag=True)
-    assert params_dict(params) == {"steps": 3, "rate": 0.01, "space": "raw", "flag": True}
+    assert params_dict(params) == {
+        "steps": 3,
+        "rate": 0.01,
+        "space": "raw",
+        "flag": True,
+        "title": "",
+    }
 
 
 @pytest.mark.parametrize(
@@ -34,6 +41,13 @@ def test_strings_are_typed_by_the_fields() -> None:
         ({"steps": "1.5"}, r"steps = '1.5'"),
         ({"rate": "inf"}, r"rate = inf: input should be a finite number"),
         ({"rate": "nan"}, r"rate = nan: input should be a finite number"),
+        (
+            {"steps": 10**5000},
+            r"steps = an integer of 16610 bits: .*|steps: an integer of 166\d\d bits",
+        ),
+        ({"steps": "7" * 5000}, r"steps = '7{59}\.\.\. \(5002 characters\): "),
+        ({"title": "a\0b"}, r"title = 'a\\x00b': holds what is no Unicode text"),
+        ({"title": "\udcff"}, r"title = '\\udcff': holds what is no Unicode text"),
     ],
 )
 def test_a_bad_value_is_named(values: dict[str, str], expected: str) -> None:

@@ -1,18 +1,22 @@
-"""The command line: `fscil-bench run | list | report`."""
+"""The command line: `fscil-bench run | list | report`, and what other modules bring."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fscil_bench import __version__
+from fscil_bench.cli.check import check
 from fscil_bench.cli.data import data_app
 from fscil_bench.cli.episodes import episodes
 from fscil_bench.cli.options import (
     NO_TEXTS,
-    RESULTS_HINT,
+    PLACES,
     Force,
     Methods,
     Overrides,
@@ -27,12 +31,13 @@ from fscil_bench.cli.options import (
     command,
     complain,
     listed,
-    naming_results,
+    naming_places,
     open_workbench,
     parse_settings,
     say,
     say_tables,
     show,
+    survive_encodings,
 )
 from fscil_bench.cli.tune import tune
 from fscil_bench.defaults import REPRESENTATION
@@ -42,6 +47,7 @@ from fscil_bench.request import parse_seeds, words
 
 if TYPE_CHECKING:
     from fscil_bench.plugins.registry import Registry
+    from fscil_bench.protocol import Protocol
     from fscil_bench.running.workbench import Plan
     from fscil_bench.store.runs import StoredRun
 
@@ -49,13 +55,31 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Few-shot class-incremental learning, measured on equal terms.",
 )
 
 
 app.add_typer(data_app, name="data")
 app.command()(tune)
 app.command()(episodes)
+app.command()(check)
+MOST_COMMANDS = 10
+"""Commands of missing runs that are written out."""
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        show(f"fscil-bench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Few-shot class-incremental learning, measured on equal terms."""
+    del version
 
 
 class Listable(StrEnum):
@@ -136,6 +160,11 @@ def run(
         requests = with_choices(bench, requests)
     # Everything is planned first, so that a bad request stops before any work.
     plans = [bench.plan(request) for request in requests]
+    names = [plan.spec.protocol.name for plan in plans]
+    named = {
+        name: name if pseudo else request.protocol
+        for name, request in zip(names, requests, strict=True)
+    }
 
     def told(title: str, made: StoredRun | BaseException) -> None:
         if isinstance(made, BaseException):
@@ -151,11 +180,13 @@ def run(
         return finished[-1]
 
     try:
-        make_all(plans, make, lambda plan: plan.title, bench.progress, told)
+        alike = "runs", lambda plan: plan.spec.row
+        make_all(plans, make, lambda plan: plan.title, bench.progress, told, *alike)
     finally:
         if len(finished) > 1:
             show(summary_table(finished, registry))
-        say_tables((each.spec.protocol.name for each in finished), "main-table")
+        done = {each.spec.protocol.name for each in finished}
+        say_tables({name: named[name] for name in done}, "main-table", options)
 
 
 @app.command(name="list")
@@ -220,7 +251,7 @@ def report(
     """
     from fscil_bench.api import make_report, refuse_unread
 
-    with naming_results(options.results):
+    with naming_places(options):
         output = make_report(
             name,
             protocol,
@@ -239,13 +270,24 @@ def report(
         say(f"warning: {warning}")
     for file in output.files:
         say(f"wrote {file}")
-    if output.missing and options.results is not None:
-        say(RESULTS_HINT.format(options.results))
+    _say_missing(output.missing, options)
     if output.failures:
         reasons = listed(output.failures)
         raise FscilError(f"runs that could not be made; the others are stored:\n  {reasons}")
     if strict:
         refuse_unread(output, options)
+
+
+def _say_missing(commands: Sequence[str], options: Options) -> None:
+    """Say the commands of missing runs as they work for the data and results that were named."""
+    places = shlex.join(options.words(*PLACES))
+    if not commands or not places:
+        return
+    say("missing runs, for these results:")
+    for each in commands[:MOST_COMMANDS]:
+        say(f"  {each} {places}")
+    if len(commands) > MOST_COMMANDS:
+        say(f"  and {len(commands) - MOST_COMMANDS} more: add {places}")
 
 
 def describe(kind: str, value: Any) -> str:
@@ -290,12 +332,25 @@ def _list_runs(options: Options, registry: Registry) -> None:
             f"{run_.key}  {run_.record.created}  {spec.protocol.name}  "
             f"{named_with_changes(spec, registry)} ({spec.protocol.way_text}-way "
             f"{spec.protocol.shot}-shot, {brought.name}, {spec.split}, seed {spec.seed}, "
-            f"representation seed {brought.seed})  last {100 * last:.2f} %"
+            f"representation seed {brought.seed}{_changes(spec.protocol, registry)})  "
+            f"last {100 * last:.2f} %"
         )
     for problem in problems:
         say(f"warning: {problem}")
     if not runs:
         say(f"no runs in {store.results}")
+
+
+def _changes(protocol: Protocol, registry: Registry) -> str:
+    """Return, after a comma, what but way and shot is not the registered protocol's."""
+    from fscil_bench.running.commands import changes
+
+    usual = {} if protocol.name in registry.names("protocol") else {"class_order": "dataset"}
+    return "".join(
+        f", {name} {value}"
+        for name, value in changes(protocol, registry).items()
+        if name not in ("way", "shot") and usual.get(name) != value
+    )
 
 
 def _list_episodes(options: Options, registry: Registry) -> None:
@@ -315,7 +370,8 @@ def _list_episodes(options: Options, registry: Registry) -> None:
             f"{row['key']}  {row['created']}  {row['protocol']}  "
             f"{named_with_changes(each.spec.run, registry)} ({each.spec.design.title}, "
             f"{row['queries']} queries, {row['representation']}, seed {row['seed']}, "
-            f"representation seed {row['representation_seed']})  "
+            f"representation seed {row['representation_seed']}"
+            f"{_changes(each.spec.run.protocol, registry)})  "
             f"{100 * row['accuracy']:.2f} ± {100 * row['half_width']:.2f} % over "
             f"{row['episodes']} episodes"
         )
@@ -332,5 +388,6 @@ def _registry(options: Options) -> Registry:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; what it writes survives any encoding of its streams."""
+    survive_encodings()
     app()

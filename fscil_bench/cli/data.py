@@ -151,7 +151,8 @@ def clear(
     known[LEFTOVERS] = [path for path, _ in left_over(store.cache, store.results)]
     for name in what or list(known):
         if name not in known:
-            raise UsageError(f"{name}: not a cache folder; `fscil-bench data list` shows them")
+            hint = options.command("data", "list")
+            raise UsageError(f"{name}: not a cache folder; `{hint}` shows them")
         for path in known[name]:
             _remove(path)
             show(f"removed {path}")

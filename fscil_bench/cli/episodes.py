@@ -91,6 +91,8 @@ def episodes(
     if not plans:
         raise UsageError("nothing to do: name a method, a protocol, a way and a shot")
 
+    named = {bench.registry.protocol(word)[0].name: word for word in chosen[0]}
+
     def told(title: str, made: StoredEpisodes | BaseException) -> None:
         if isinstance(made, BaseException):
             bench.progress.say(title)
@@ -110,6 +112,7 @@ def episodes(
             bench.progress,
             told,
             "sets of episodes",
+            lambda plan: (plan.spec.run.row, plan.spec.design),
         )
     finally:
-        say_tables((plan.spec.run.protocol.name for plan in plans), "few-shot")
+        say_tables(named, "few-shot", options)

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import inspect
+import io
+import re
+import shlex
 import sys
 import traceback
+import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
 
-from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.errors import FscilError, UsageError, nearest, shown
 from fscil_bench.options import Options, option
+from fscil_bench.progress import printable
 
 if TYPE_CHECKING:
     from fscil_bench.running.workbench import Workbench
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-RESULTS_HINT = "for these results, add to each command of missing runs: --results {}"
+PLACES = ("data_root", "results", "cache")
+"""Options that a command must repeat to find the same data and results."""
 NO_TEXTS: list[str] = []
 """The default of options that can be repeated; typer reads it, nothing changes it."""
 
@@ -67,17 +74,71 @@ class Overrides:
     epochs: int | None = option(
         None, told="Base-training epochs; 0 takes the network of --weights. (default: the recipe's)"
     )
-    way: int | None = option(None, told="New classes a session.")
+    way: str | None = option(None, told="New classes a session: 5, or 3,2,1 for uneven ones.")
     shot: int | None = option(None, told="Images of each new class.")
     base_classes: int | None = option(None, told="Classes of the base session.")
     sessions: int | None = option(None, told="Sessions after the base session.")
     class_order: str | None = option(
         None, told="dataset (the data set's own) or seed:N (a permutation)."
     )
+    recipe: Sequence[str] = option(
+        (), told="A value of the recipe, name=value: batch_size=32, milestones=60,70. Repeatable."
+    )
 
     def given(self) -> dict[str, Any]:
-        """Return what is changed."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        """Return what is changed.
+
+        Raises:
+            UsageError: a value is not of its field's type, or a name is unknown or given twice.
+        """
+        found = {name: value for name, value in vars(self).items() if value is not None}
+        recipe = parse_recipe(found.pop("recipe"))
+        if "way" in found:
+            found["way"] = _parse_way(found["way"])
+        if "epochs" in found and "epochs" in recipe:
+            raise UsageError("--epochs and --recipe epochs=...: give one of them")
+        return found | recipe
+
+
+def parse_recipe(settings: Iterable[str]) -> dict[str, Any]:
+    """Return the values of `name=value` settings, typed by the recipe's fields.
+
+    Raises:
+        UsageError: as `Overrides.given` does.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from fscil_bench.protocol import Recipe
+
+    types, found = get_type_hints(Recipe, include_extras=True), {}
+    for name, text in parse_settings(settings, "--recipe").items():
+        if name not in Recipe.model_fields:
+            raise UsageError(
+                f"--recipe {name}: no value of a recipe; {nearest(name, Recipe.model_fields)}"
+            )
+        several = get_origin(types[name]) is tuple
+        try:
+            value = _parts(text) if several else text
+            found[name] = TypeAdapter(types[name]).validate_python(value)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise UsageError(f"--recipe {name} = {shown(text)}: {problem['msg']}") from error
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    plain = re.sub(r"[\[\]()'\"]", "", text)  # as a list of TOML or Python would be written
+    return [part.strip() for part in plain.split(",") if part.strip()]
+
+
+def _parse_way(text: str) -> int | tuple[int, ...]:
+    try:
+        ways = tuple(map(int, _parts(text)))
+    except ValueError:
+        ways = ()
+    if not ways:
+        raise UsageError(f"--way {shown(text)}: write a number, or one for each session, 3,2,1")
+    return ways if "," in text else ways[0]
 
 
 def command(
@@ -105,6 +166,7 @@ def command(
             debug = given["debug"] if "debug" in own else given.pop("debug")
             values = {name: given.pop(name) for name in flat}
             with _explained(debug):
+                _refuse_nul({**given, **values})
                 for name, group in groups.items():
                     mine = [each.name for each in fields(group) if each.name in values]
                     given[name] = group(**{field: values[field] for field in mine})
@@ -134,13 +196,25 @@ def command(
 def _parameter(each: Field[Any], hint: Any) -> inspect.Parameter:
     """Return a dataclass's field as an option of the command line."""
     default = None if each.default is MISSING else each.default
-    if each.name == "plugins":
-        hint, default = list[str], list(default or ())
+    if isinstance(default, tuple):
+        hint, default = list[str], list(default)
     elif hint == Path | str | None:
         hint = str | None  # as a Path, an empty text would be the current folder
     annotation = Annotated[hint, typer.Option(*each.metadata["flags"], help=each.metadata["help"])]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(each.name, keyword, default=default, annotation=annotation)
+
+
+def _refuse_nul(given: Mapping[str, Any]) -> None:
+    """Refuse what no file system and no record can hold.
+
+    Raises:
+        UsageError: it holds a NUL character.
+    """
+    for name, value in given.items():
+        for each in value if isinstance(value, list) else [value]:
+            if "\0" in str(each):
+                raise UsageError(f"{name.replace('_', '-')} {str(each)!r}: holds a NUL character")
 
 
 @contextmanager
@@ -158,7 +232,7 @@ def _explained(debug: bool) -> Iterator[None]:
             "there"
         )
         raise typer.Exit(130) from None
-    except (typer.Exit, typer.Abort, typer.BadParameter):
+    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
         raise
     except OSError as error:
         complain(
@@ -227,23 +301,25 @@ def complain(error: BaseException, debug: bool) -> None:
 
 def show(text: str) -> None:
     """Write a line of what was asked for to stdout."""
-    print(text)  # noqa: T201
+    print(printable(text))  # noqa: T201
 
 
 def say(text: str) -> None:
     """Write a line about what is going on to stderr."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    print(printable(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
-def say_tables(protocols: Iterable[str], report: str) -> None:
-    """Say which command draws a table of what was made."""
-    for name in sorted(set(protocols)):
-        say(f"table: fscil-bench report {report} --protocol {name}")
+def say_tables(protocols: Mapping[str, str], report: str, options: Options) -> None:
+    """Say which command draws a table of what was made; a protocol's name -> what asked for it."""
+    only = ("results", "cache", "plugins")
+    for name, asked in sorted(protocols.items()):
+        word = asked if asked.endswith(".toml") else name
+        say(f"table: {options.command('report', report, '--protocol', word, only=only)}")
 
 
 @contextmanager
-def naming_results(results: Path | str | None) -> Iterator[None]:
-    """Let errors that suggest a command say that it must name the folder of results, if one was.
+def naming_places(options: Options) -> Iterator[None]:
+    """Let errors that suggest a command say which options it must repeat, if any were given.
 
     Raises:
         FscilError: the same as was raised inside.
@@ -251,9 +327,47 @@ def naming_results(results: Path | str | None) -> Iterator[None]:
     try:
         yield
     except FscilError as error:
-        if results is None or "fscil-bench " not in str(error):
+        given = options.words(*PLACES)
+        if not given or "fscil-bench " not in str(error):
             raise
-        raise type(error)(f"{error}\n{RESULTS_HINT.format(results)}") from error
+        hint = f"for these results, add to a command: {shlex.join(given)}"
+        raise type(error)(f"{error}\n{hint}") from error
+
+
+LOOKALIKES = {
+    **dict.fromkeys("‐‑‒–—−", "-"),
+    **dict.fromkeys("‘’′", "'"),
+    **dict.fromkeys("“”″", '"'),
+    "×": "x",
+    "±": "+/-",
+    "…": "...",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "≈": "~",
+    "·": ".",
+}
+"""What is written instead where an encoding lacks a character."""
+
+
+def survive_encodings() -> None:
+    """Let stdout and stderr write what their encoding lacks as something alike, or as `?`."""
+
+    def alike(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        lacking = error.object[error.start : error.end]
+        return "".join(map(_ascii, lacking)), error.end
+
+    codecs.register_error("fscil-bench", alike)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="fscil-bench")
+
+
+def _ascii(character: str) -> str:
+    plain = unicodedata.normalize("NFKD", LOOKALIKES.get(character, character))
+    return plain.encode("ascii", "ignore").decode() or "?"
 
 
 def listed(values: Sequence[str]) -> str:

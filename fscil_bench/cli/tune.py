@@ -19,6 +19,7 @@ from fscil_bench.cli.options import (
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError, nearest
 from fscil_bench.options import Options
+from fscil_bench.params import words
 from fscil_bench.request import parse_seeds
 
 
@@ -56,6 +57,7 @@ def tune(
     """
     from fscil_bench.plugins.registry import load_registry
     from fscil_bench.request import RunRequest
+    from fscil_bench.running.commands import override_words
     from fscil_bench.running.tuning import (
         CRITERIA,
         Tuning,
@@ -69,7 +71,7 @@ def tune(
     if criterion not in CRITERIA:
         raise UsageError(f"unknown criterion {criterion!r}; {nearest(criterion, list(CRITERIA))}")
     registry = load_registry(options.plugin_files)
-    values = {n: t.split(",") for n, t in parse_settings(grid, "--grid").items()}
+    values = {n: words(t) for n, t in parse_settings(grid, "--grid").items()}
     request = RunRequest(
         method=method,
         protocol=protocol,
@@ -88,4 +90,7 @@ def tune(
     if lead := close_call(choice):
         show(lead)
     say(f"wrote {path}")
-    say(f"use it: fscil-bench run --method {method} --protocol {protocol} --tuned")
+    words = ["run", "--method", method, "--protocol", protocol, "--tuned"]
+    if representation != REPRESENTATION:
+        words += ["--representation", representation]
+    say(f"use it: {options.command(*words, *override_words(request.overrides))}")

@@ -22,7 +22,12 @@ from fscil_bench.reporting.facts import (
 from fscil_bench.reporting.labels import named_values
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import RunRecord, StoredRun
-from fscil_bench.training.backbones import backbone_title, build_backbone, count_parameters
+from fscil_bench.training.backbones import (
+    BACKBONES,
+    backbone_title,
+    build_backbone,
+    count_parameters,
+)
 
 Facts = Mapping[str, str]
 Records = Sequence[RunRecord]
@@ -74,8 +79,7 @@ def _representation(spec: RunSpec, records: Records) -> Facts:
     rule, views = checkpoint_rule(brought.recipe), spec.views
     recipe = brought.recipe.model_dump(mode="json", exclude={"epochs", "checkpoint"})
     return {
-        "backbone": f"{backbone_title(brought.backbone)}, "
-        f"{parameter_count(brought.backbone):,} parameters",
+        "backbone": _backbone(brought.backbone),
         "pre-training": brought.pretraining,
         "objective": ", ".join([brought.name, *named_values(brought.params)]),
         "epochs": str(brought.recipe.epochs),
@@ -144,6 +148,12 @@ def _remarks(left_out: Sequence[str], records: Records) -> Facts:
         "notes": notes_text(records).removeprefix("the method notes "),
         "left out": " ".join(left_out),
     }
+
+
+def _backbone(name: str) -> str:
+    if name not in BACKBONES:  # a record of elsewhere
+        return f"{name} (not known here)"
+    return f"{backbone_title(name)}, {parameter_count(name):,} parameters"
 
 
 @cache

@@ -31,8 +31,8 @@ def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
 
     Of each table `NAME.csv` and, if it is printed, `NAME.tex`; of each figure `NAME.png`,
     `NAME.pdf` and `NAME.csv`; attachments under their own names, of which those in folders of
-    their own are not listed. `stem`.tex has all printed tables with the text between them, but for
-    a document whose own table is named so.
+    their own are not listed. `stem`.tex has all printed tables with the text between them; if a
+    table has that name and there is more than it, it is in `stem`-alone.tex too.
 
     Raises:
         StoreError: the folder cannot be written to.
@@ -42,9 +42,13 @@ def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
     tables = list(_parts(document.parts, Table))
     contents |= {f"{table.name}.csv": csv_text(table.frame) for table in tables}
     printed = [table for table in tables if table.printed]
+    texts = {f"{table.name}.tex": latex_table(table) for table in printed}
+    alone = texts.pop(f"{stem}.tex", "")
     if printed:
         contents[f"{stem}.tex"] = latex(document)
-    contents |= {f"{table.name}.tex": latex_table(table) for table in printed}
+    if alone and alone != contents[f"{stem}.tex"]:
+        contents[f"{stem}-alone.tex"] = alone
+    contents |= texts
     for name, content in {**contents, **document.attachments}.items():
         _write(folder / name, content)
     named = (*contents, *(name for name in document.attachments if "/" not in name))
@@ -90,11 +94,6 @@ def markdown(document: Document) -> str:
 def latex(document: Document) -> str:
     """Return the printed tables one after the other, with the texts between them."""
     return "\n\\par\\medskip\n".join(_latex(document.parts))
-
-
-def to_html(document: Document) -> str:
-    """Return the document as a fragment of HTML."""
-    return html(markdown(document))
 
 
 def html(text: str, below: int = 0) -> str:

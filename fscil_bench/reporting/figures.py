@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 # Loading Matplotlib takes a third of a second, and every command loads every report.
@@ -50,6 +51,8 @@ STYLE: dict[str, Any] = {
 # Nine markers and four dashes share no factor: a grayscale print tells 36 lines apart.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DASHES = ("-", "--", "-.", ":")
+SHARE = 1 / 6
+"""Of an axis: values that together take less are told apart only if others leave it."""
 _LEGEND_CHARACTERS = 48
 _TICKS = 11
 _GREY = "0.7"
@@ -159,13 +162,30 @@ def curves(
     return figure
 
 
+def outlying(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return a mask of the values without which an axis shows the others apart.
+
+    The others are the most neighbouring ones, more than half of all, that take less than `SHARE`
+    of the axis from the smallest to the largest value. None is outlying where no others are so
+    close, or where these are all alike. NaN is not outlying.
+    """
+    data = np.asarray(values, dtype=float)
+    known = np.sort(data[np.isfinite(data)])
+    for size in range(len(known) - 1, len(known) // 2, -1):
+        ranges = known[size - 1 :] - known[: len(known) - size + 1]
+        first = int(ranges.argmin())
+        if 0 < ranges[first] < SHARE * (known[-1] - known[0]):
+            mask: np.ndarray = (data < known[first]) | (data > known[first + size - 1])
+            return mask
+    return np.zeros(data.shape, dtype=bool)
+
+
 def spread(values: Sequence[float], gap: float) -> list[float]:
     """Return positions at least `gap` apart that stay as near to `values` as they can.
 
     In the order of `values`, which need not be sorted; nearness is the sum of squares. Without the
     gaps, what is left must not fall: an isotonic regression.
     """
-    import numpy as np
     from scipy.optimize import isotonic_regression
 
     order = np.argsort(values, kind="stable")

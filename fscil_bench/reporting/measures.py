@@ -135,6 +135,14 @@ MEASURES: Mapping[str, Measure] = {
             r"HM $= 2 \cdot \mathrm{Base} \cdot \mathrm{New} / (\mathrm{Base} + \mathrm{New})$.",
             of=lambda f: 100 * _last(f, "harmonic"),
         ),
+        _BY_CLASS(
+            "last_harmonic_classes",
+            "HM by class",
+            "HM by class is the harmonic mean of the mean accuracies of base and of later classes, "
+            "in which a class counts alike however many test images it has (Xian et al., 2017, "
+            "eq. 4).",
+            of=lambda f: 100 * _last(f, "harmonic_classes"),
+        ),
         _LOSS(
             "base_forgetting",
             "Forgetting",

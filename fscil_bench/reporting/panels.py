@@ -124,7 +124,11 @@ def _draw(axes: Axes, panel: Panel, label: str, index: int) -> Artist:
 
 def _label(axes: Axes, panel: Panel, letter: str) -> None:
     if panel.names:
-        axes.set_xticks(list(panel.names), list(panel.names.values()))
+        named = {x: panel.names[x] for x in panel.positions if x in panel.names}
+        axes.set_xticks(list(named), list(named.values()))
+        # Half a step on either side has room for every bar beside its position.
+        half = min(np.diff(panel.positions), default=1.0) / 2
+        axes.set_xlim(panel.positions[0] - half, panel.positions[-1] + half)
     elif len(panel.positions) <= 11:
         axes.set_xticks(panel.positions)
     if panel.log:

@@ -12,7 +12,7 @@ from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.plugins.registry import FILE, Registry
-from fscil_bench.protocol import Protocol
+from fscil_bench.protocol import Protocol, Recipe
 from fscil_bench.request import Wanted, seeds_text
 from fscil_bench.running.pseudo import SUFFIX
 from fscil_bench.running.sessions import LISTED
@@ -50,6 +50,40 @@ def named_with_changes(spec: RunSpec, registry: Registry) -> str:
     return " ".join([spec.method, *changed])
 
 
+def changes(protocol: Protocol, registry: Registry) -> dict[str, Any]:
+    """Return the overrides that make the registered protocol of that name into this one.
+
+    What a file that is not registered says cannot be known: of its protocol, epochs, classes and
+    shots are all told. Base classes and sessions of a pseudo-incremental one follow from the rest.
+    """
+    pseudo = protocol.test_from_train is not None
+    name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
+    names = ["way", "shot", *([] if pseudo else ["base_classes"]), "class_order"]
+    values = {"epochs": protocol.recipe.epochs} | {n: getattr(protocol, n) for n in names}
+    if name not in registry.names("protocol"):
+        return values
+    registered, _ = registry.protocol(name)
+    usual = vars(registered) | {"epochs": registered.recipe.epochs}
+    found = {n: value for n, value in values.items() if usual[n] != value}
+    implied = registered.override(**found)
+    if not pseudo and implied.sessions != protocol.sessions:
+        found["sessions"] = protocol.sessions
+    recipe = vars(protocol.recipe).items()
+    return found | {n: value for n, value in recipe if getattr(implied.recipe, n) != value}
+
+
+def override_words(overrides: Mapping[str, Any]) -> list[str]:
+    """Return the options that change a protocol so: `--way 5`, `--recipe lr=0.1`."""
+    words = []
+    for name, value in overrides.items():
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        if name in Recipe.model_fields and name != "epochs":
+            words += ["--recipe", f"{name}={text}"]
+        else:
+            words += [f"--{name.replace('_', '-')}", text]
+    return words
+
+
 def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) -> str:
     """Return the command line that makes a run like `spec`, as far as options can say it.
 
@@ -60,7 +94,6 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     brought, protocol = spec.representation, spec.protocol
     pseudo = protocol.test_from_train is not None
     name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
-    known = name in registry.names("protocol")
     words = [*_plugins(spec.method, protocol.dataset, registry), "--method", spec.method]
     words += ["--protocol", protocol_word(name, registry)]
     words += ["--pseudo-incremental"] if pseudo else []
@@ -73,13 +106,9 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     words += ["--seeds", seeds_text(seeds or (spec.seed,))]
     if brought.seed:
         words += ["--representation-seed", str(brought.seed)]
-    registered = registry.protocol(name)[0] if known else None
-    # What a file that is not registered says cannot be known, so that everything is written.
-    if registered is None or registered.recipe.epochs != protocol.recipe.epochs:
-        words += ["--epochs", str(protocol.recipe.epochs)]
+    words += override_words(changes(protocol, registry))
     file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
     words += ["--weights", f"{UNKNOWN_FOLDER}/{file[1]}"] if file else []
-    words += _shape(protocol, registered)
     words += ["--precision", brought.precision]
     words += ["--views", spec.views] if spec.views != "plain" else []
     defaults = default_params(registry, "method", spec.method, protocol)
@@ -115,8 +144,7 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
         words += ["--queries", str(design.queries), "--episodes", str(design.episodes)]
     elif request.split not in (None, protocol.split):
         words += ["--split", str(request.split)]
-    for name, value in request.overrides.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
+    words += override_words(request.overrides)
     words += ["--views", request.views] if request.views != "plain" else []
     defaults = default_params(registry, "method", request.method, protocol)
     words += _settings("--set", request.params, defaults)
@@ -144,24 +172,6 @@ def protocol_word(name: str, registry: Registry) -> str:
     if plugin is None:
         return name if name.endswith(".toml") else f"{UNKNOWN_FOLDER}/{name}.toml"
     return str(plugin.file) if plugin.origin == FILE else name
-
-
-def _shape(protocol: Protocol, registered: Protocol | None) -> list[str]:
-    """Return the options that make the registered protocol into this one.
-
-    Base classes and sessions of a pseudo-incremental protocol follow from the others.
-    """
-    pseudo = protocol.test_from_train is not None
-    names = ["way", "shot", *([] if pseudo else ["base_classes"]), "class_order"]
-    if registered is not None:
-        names = [name for name in names if getattr(registered, name) != getattr(protocol, name)]
-        implied = registered.override(**{name: getattr(protocol, name) for name in names})
-        names += ["sessions"] if not pseudo and implied.sessions != protocol.sessions else []
-    return [
-        word
-        for name in names
-        for word in (f"--{name.replace('_', '-')}", str(getattr(protocol, name)))
-    ]
 
 
 def _settings(option: str, params: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:

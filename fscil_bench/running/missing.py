@@ -19,7 +19,7 @@ def make_missing(bench: Workbench, wanted: Sequence[Wanted]) -> tuple[str, ...]:
     does not stop the others, and what an interruption leaves out is made when the same is wanted
     again. A run whose arrays cannot be read counts as not stored.
     """
-    todo: list[tuple[str, Callable[[], object]]] = []
+    todo: list[tuple[Wanted, Callable[[], object]]] = []
     failures: dict[str, None] = {}
     for each in sorted(wanted, key=lambda each: each.request.seed):
         try:
@@ -29,9 +29,11 @@ def make_missing(bench: Workbench, wanted: Sequence[Wanted]) -> tuple[str, ...]:
             failures[str(error)] = None
             continue
         if work is not None:
-            todo.append((_title(each), work))
-    with bench.progress.task("missing runs", len(todo)) as task:
-        for number, (title, work) in enumerate(todo):
+            todo.append((each, work))
+    kinds = [(each.request.method, each.request.protocol, each.episodes) for each, _ in todo]
+    with bench.progress.task("missing runs", len(todo), kinds) as task:
+        for number, (each, work) in enumerate(todo):
+            title = _title(each)
             task.update(number, title)
             try:
                 work()

@@ -14,6 +14,7 @@ from fscil_bench.errors import FscilError
 from fscil_bench.method import Method, batches
 from fscil_bench.metrics import NOT_SCORED
 from fscil_bench.params import refuse_unstorable
+from fscil_bench.plugins.contract import Contract
 from fscil_bench.progress import Progress
 from fscil_bench.running.sessions import SessionMaker
 from fscil_bench.store.runs import SessionRecord
@@ -71,16 +72,16 @@ def run_sessions(
 
 
 @contextmanager
-def named(method: Method, when: str) -> Iterator[None]:
-    """Say which method failed, and when, of errors that do not."""
+def named(plugin: Contract | type[Contract], when: str) -> Iterator[None]:
+    """Say which plug-in failed, and when, of errors that do not."""
     try:
         yield
     except (FscilError, KeyboardInterrupt):
         raise
     except (Exception, SystemExit) as error:
         raise FscilError(
-            f"method {method.name!r} failed {when}: {type(error).__name__}: {error}; --debug "
-            "shows where"
+            f"{plugin.kind} {plugin.name!r} failed {when}: {type(error).__name__}: {error}; "
+            "--debug shows where"
         ) from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -109,6 +109,7 @@ def make_all(
     progress: Progress,
     told: Callable[[str, Made | BaseException], None],
     kind: str = "runs",
+    alike: Callable[[Plan], Hashable] = lambda _: None,
 ) -> list[Made]:
     """Make every plan, in order; one's failure does not cost the others theirs.
 
@@ -119,12 +120,13 @@ def make_all(
         progress: shows how far the whole is.
         told: is given each title with what was made, or with the error.
         kind: what the plans are, for messages.
+        alike: is equal for plans that take the same time, once what they share is there.
 
     Raises:
         FscilError: some failed. The error of a single plan is raised as it is.
     """
     made, failures = [], 0
-    with progress.task(kind, len(plans)) as task:
+    with progress.task(kind, len(plans), [alike(plan) for plan in plans]) as task:
         for number, plan in enumerate(plans):
             task.update(number, title(plan))
             try:

@@ -11,11 +11,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import StoreError, UsageError
 from fscil_bench.metrics import Interval, average_accuracy, mean_interval
 from fscil_bench.params import params_dict, parse_params
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.request import RunRequest
+from fscil_bench.running.commands import override_words
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.spec import RunSpec, digest_of
 from fscil_bench.store.files import now, write_text
@@ -198,7 +200,7 @@ def tuned_choice(bench: Workbench, tuning: Tuning) -> tuple[Choice, str]:
     """
     plans = [bench.plan(each) for each in tuning.requests()]
     runs = []
-    with bench.progress.task("runs", len(plans)) as task:
+    with bench.progress.task("runs", len(plans), [""] * len(plans)) as task:
         for number, plan in enumerate(plans):
             runs.append(bench.run(plan))
             task.update(number + 1, f"last {100 * runs[-1].accuracies[-1]:.2f} %")
@@ -237,8 +239,7 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
     """
     protocol = bench.registry.protocol(request.protocol)[0].name
     path = bench.store.tuned_file(protocol, request.representation, request.method)
-    again = f"choose again with `fscil-bench tune --method {request.method}"
-    again += f" --protocol {request.protocol} --representation {request.representation} ...`"
+    again = f"choose again with `{_command(bench, request)}`"
     if not path.exists():
         raise UsageError(
             f"no parameters were chosen for {request.method!r} on protocol {protocol!r}, "
@@ -269,6 +270,17 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
     if request.params:
         rule += f"; set by hand: {', '.join(sorted(request.params))}"
     return replace(request, params={**kept, **request.params}, chosen=rule)
+
+
+def _command(bench: Workbench, request: RunRequest) -> str:
+    """Return the command that chooses parameters for a request."""
+    words = ["tune", "--method", request.method, "--protocol", request.protocol]
+    if request.representation != REPRESENTATION:
+        words += ["--representation", request.representation]
+    words += override_words(request.overrides)
+    if not bench.registry.get("method", request.method).value.tuning_grid:
+        words += ["--grid", "NAME=A,B,C"]
+    return bench.options.command(*words)
 
 
 def table(choice: Choice) -> str:

@@ -30,7 +30,7 @@ from fscil_bench.protocol import ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
-from fscil_bench.running.runner import run_sessions
+from fscil_bench.running.runner import named, run_sessions
 from fscil_bench.running.sessions import (
     LISTED,
     OUTLIER,
@@ -143,7 +143,9 @@ class Workbench:
         if not protocol.recipe.epochs:
             _check_given(request, protocol, self._pretraining(protocol))
         pretraining, dataset = self._inputs(protocol, folder)
-        method.value.check(params, _terms(protocol, dataset))
+        terms = _terms(protocol, dataset)
+        with named(method.value, "checking its parameters"):
+            method.value.check(params, terms)
         split, table = _split(request, protocol, folder, dataset)
         if table is not None:
             canonical_shots(table, protocol, dataset)  # known now, and not after base training
@@ -176,7 +178,8 @@ class Workbench:
             engine=engine_digest(*RUN),
         )
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
-        made = brought.value(brought_params)
+        with named(brought.value, "when it was made"):
+            made = brought.value(brought_params)
         return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
@@ -247,7 +250,9 @@ class Workbench:
             needs,
             base_views,
         )
-        method = plan.method(plan.params, self._context(plan, trained))
+        context = self._context(plan, trained)
+        with named(plan.method, "when it was made"):
+            method = plan.method(plan.params, context)
         return method, maker, self._pretrain(plan, method, maker)
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
@@ -320,13 +325,14 @@ class Workbench:
 
             made, device, given = plan.representation, self.device, plan.pretraining
             folder = self.store.representation_folder(spec.key)
-            if spec.recipe.epochs:
-                training = BaseTraining(spec, made, part(base), part(heldout), device, given)
-                self._trained[spec.key] = training.run(folder, self.progress)
-            else:
-                self._trained[spec.key] = given_network(
-                    spec, made, part(base), device, given, folder, self.progress
-                )
+            with named(made, "in base training"):
+                if spec.recipe.epochs:
+                    training = BaseTraining(spec, made, part(base), part(heldout), device, given)
+                    self._trained[spec.key] = training.run(folder, self.progress)
+                else:
+                    self._trained[spec.key] = given_network(
+                        spec, made, part(base), device, given, folder, self.progress
+                    )
         return self._trained[spec.key]
 
     def features(self, plan: Plan, trained: TrainedRepresentation) -> dict[str, Features]:
@@ -404,8 +410,12 @@ class Workbench:
         path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
         if not path.exists():
             started = time.perf_counter()
-            with self.progress.task(f"{method.name}: learning from base data", 1.0) as task:
-                tensors = method.pretrain(maker.session(0), task.update)
+            base = maker.session(0)
+            with (
+                self.progress.task(f"{method.name}: learning from base data", 1.0) as task,
+                named(method, "learning from base data"),
+            ):
+                tensors = method.pretrain(base, task.update)
             if not isinstance(tensors, Mapping):
                 raise FscilError(
                     f"method {method.name!r}: pretrain returned {type(tensors).__name__} instead "
@@ -413,7 +423,8 @@ class Workbench:
                 )
             save_tensors(path, tensors, {"seconds": time.perf_counter() - started})
         tensors, meta = load_tensors(path)
-        method.load_pretrained(tensors)
+        with named(method, "taking what it learnt from base data"):
+            method.load_pretrained(tensors)
         return float(meta["seconds"])
 
 

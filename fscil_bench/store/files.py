@@ -208,8 +208,8 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = Path(os.fsdecode(error.filename)).absolute() if error.filename else path
         whole = path.absolute()
+        place = Path(os.fsdecode(error.filename)).absolute() if error.filename else whole
         if whole.parent not in (place, *place.parents) and place not in whole.parents:
             raise StoreError(f"{place}: cannot be read ({error.strerror or error})") from error
         # The name of a temporary file beside `path` would tell a user nothing.

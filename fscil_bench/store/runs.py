@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import html
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +18,7 @@ import numpy as np
 from platformdirs import user_cache_path
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from fscil_bench.errors import StoreError
+from fscil_bench.errors import StoreError, UsageError
 from fscil_bench.metrics import (
     SessionMetrics,
     session_metrics,
@@ -33,6 +35,7 @@ from fscil_bench.store.files import (
     work_folders,
     write_text,
 )
+from fscil_bench.training.backbones import feature_dim
 
 SCHEMA_VERSION = 1
 RESULTS_VARIABLE = "FSCIL_BENCH_RESULTS"
@@ -164,6 +167,26 @@ class StoredRun:
         With `names` only those of them that are there, which leaves the others unread.
         """
         return self._read(ARTIFACTS, names) if self.has_artifacts else {}
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what was run, and the accuracies of every session in %."""
+        if self.damage:
+            return html.escape(self.damage)
+        spec, brought = self.spec, self.spec.representation
+        title = f"{spec.method} on {spec.protocol.name}, {brought.name}, {spec.split}, "
+        title += f"seed {spec.seed}, representation seed {brought.seed}"
+        rows = {
+            "session": [str(session.index) for session in self.record.sessions],
+            "classes": [str(session.classes) for session in self.metrics],
+        }
+        for name in ("accuracy", "base", "new", "harmonic"):
+            values = [getattr(session, name) for session in self.metrics]
+            rows[name] = ["–" if math.isnan(value) else f"{100 * value:.2f}" for value in values]
+        lines = [
+            f"<tr><th>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+            for name, cells in rows.items()
+        ]
+        return f"<table><caption>{html.escape(title)}</caption>{''.join(lines)}</table>"
 
     def _read(self, name: str, only: Sequence[str] = ()) -> dict[str, np.ndarray]:
         try:
@@ -317,10 +340,12 @@ def read_run(folder: Path) -> StoredRun:
     """Read a run's record.
 
     Raises:
-        StoreError: it is damaged, of another schema, or not the run that its folder names.
+        StoreError: it is damaged, of another schema, not the run that its folder names, or on a
+            backbone that is not known.
     """
     path = folder / "run.json"
     record = read_record(path, RunRecord, SCHEMA_VERSION)
+    refuse_foreign(record.spec, path)
     protocol = record.spec.protocol
     seen = [protocol.classes_seen(t) for t in range(protocol.sessions + 1)]
     if [session.classes_seen for session in record.sessions] != seen:
@@ -331,6 +356,21 @@ def read_run(folder: Path) -> StoredRun:
             f"{protocol.classes_used}; {remedy(folder)}"
         )
     return StoredRun(record, folder)
+
+
+def refuse_foreign(spec: RunSpec, path: Path) -> None:
+    """Refuse a specification that names what this version does not have, read from `path`.
+
+    Raises:
+        StoreError: its backbone is not known.
+    """
+    try:
+        feature_dim(spec.protocol.backbone)
+    except UsageError as error:
+        raise StoreError(
+            f"{path}: {error}; another version wrote it: update fscil-bench, or leave it be, or "
+            f"{remedy(path.parent)}"
+        ) from error
 
 
 def _check_arrays(record: RunRecord, predictions: np.ndarray, targets: np.ndarray) -> None:

@@ -8,8 +8,13 @@ import torch
 
 def drawn_share(beta: float, generator: torch.Generator) -> float:
     """Return a coefficient from Beta(beta, beta), its randomness taken from `generator`."""
+    return float(drawn_shares(beta, 1, generator))
+
+
+def drawn_shares(beta: float, count: int, generator: torch.Generator) -> torch.Tensor:
+    """Return coefficients (count,), float64, from Beta(beta, beta)."""
     seed = int(torch.randint(2**62, (1,), generator=generator))
-    return float(np.random.default_rng(seed).beta(beta, beta))
+    return torch.from_numpy(np.random.default_rng(seed).beta(beta, beta, count))
 
 
 def turned(pixels: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:

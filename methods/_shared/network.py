@@ -161,7 +161,7 @@ class NetworkMethod(Method):
             loss: called for every batch.
 
         Raises:
-            FscilError: the loss is not finite.
+            FscilError: the loss, a weight or a feature is not finite, or a square of one.
         """
         p = self.params
         optimiser = torch.optim.SGD(
@@ -181,11 +181,27 @@ class NetworkMethod(Method):
                 value.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             if not bool(torch.isfinite(value)):
-                raise FscilError(
-                    f"method {self.name!r}: the loss is {value.item()} after epoch {number + 1} of "
-                    f"session {session.index}; lower lr (it is {p.lr})"
-                )
+                raise self._diverged(session, f"the loss is {value.item()} in epoch {number + 1}")
         self.trained.eval()
+        if p.epochs:
+            self._check_finite(session)
+
+    def _check_finite(self, session: Session) -> None:
+        """Refuse a network that the last step spoilt, which no loss has seen.
+
+        Lengths are looked at, as features are divided by theirs.
+        """
+        assert session.images is not None
+        tensors = {**self.network_state(), "features": self.embed(session.images)}
+        for name, tensor in tensors.items():
+            if not bool(torch.isfinite(tensor.float().norm())):
+                raise self._diverged(session, f"the length of {name} is not finite")
+
+    def _diverged(self, session: Session, what: str) -> FscilError:
+        return FscilError(
+            f"method {self.name!r} diverges in session {session.index}: {what}; lower lr = "
+            f"{self.params.lr:g}"
+        )
 
 
 @torch.no_grad()

@@ -86,10 +86,13 @@ class PrototypeMethod(Method):
 
     def _means(self, session: Session) -> torch.Tensor:
         """Return the means (way, D) of a session's classes, in `class_ids` order."""
-        features = self._embed(session)
-        if self.params.mean == "unit":
-            features = F.normalize(features, dim=1)
+        features = self._features(session)
         return torch.stack([features[session.labels == c].mean(dim=0) for c in session.class_ids])
+
+    def _features(self, session: Session) -> torch.Tensor:
+        """Return the features (n, D) that means are taken of."""
+        features = self._embed(session)
+        return F.normalize(features, dim=1) if self.params.mean == "unit" else features
 
     def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
         return in_space(samples, self.params.space, self.params.beta)

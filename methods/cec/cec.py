@@ -133,6 +133,7 @@ class Cec(EvolvedClassifier):
     Params = CecParams
     needs = Needs(base_views=TURNED)
     pretrain_params = tuple(field.name for field in fields(CecParams))
+    published: ClassVar[Mapping[str, Mapping[str, Any]]] = {"cub200": {"queries": 10}}
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "lr": (2e-3, 2e-2),
         "layer_norm": (True, False),

@@ -152,9 +152,10 @@ def train_on_episodes(
         schedule.step()
         losses[epoch] = torch.stack(parts).mean()
         if not bool(torch.isfinite(losses[epoch])):
+            rates = f"lr = {params.lr:g}" + (f" or encoder_lr = {others['lr']:g}" if others else "")
             raise FscilError(
                 f"the loss of the episodes is {float(losses[epoch])} in epoch {epoch + 1}; lower "
-                f"lr (it is {params.lr})"
+                f"{rates}"
             )
         progress((epoch + 1) / params.epochs)
     return losses

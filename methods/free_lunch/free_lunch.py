@@ -85,7 +85,8 @@ class FreeLunch(Method):
 
     **Deviations** from the released code, which treats episodes only: one space for base
     statistics and shots; α is added to the variances (alpha_mode=ones adds it to every entry, as
-    released); negative eigenvalues become zero, where it yields NaN. These and the provenance of
+    released); negative eigenvalues become zero, where NumPy's sampler warns and draws from the
+    absolute ones. These and the provenance of
     the defaults: docs/methods/free_lunch.md.
 
     Features that are NaN, infinite, or negative in Tukey space are refused (`DataError`).

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 
+from fscil_bench.errors import FscilError
 from fscil_bench.method import batches
 
 from .params import LdcParams
@@ -20,6 +22,22 @@ BLOCK_SAMPLES = 1024
 
 TINY = 1e-12
 """Least length by which a row is divided."""
+
+LEAST_GAIN = 0.2
+"""How much more likely than chance class means must be, in mean log probability, to be trained."""
+
+
+def separable(means: torch.Tensor, temperature: float) -> bool:
+    """Return whether the cosine classifier's softmax tells classes of these means (C, D) apart.
+
+    It does where a class's own mean has, in the geometric mean over classes, exp(`LEAST_GAIN`)
+    times the probability of chance, 1/C. Below, which takes cosines of nearly 1 between all
+    classes, gradients hardly depend on a sample's class: the few-shot term and what batches lack
+    of balance turn rows in the direction that all classes share by more than classes differ.
+    """
+    unit = F.normalize(means, dim=1)
+    own = F.log_softmax(temperature * unit @ unit.T, dim=1).diagonal()
+    return float(own.mean()) + math.log(len(means)) >= LEAST_GAIN
 
 
 def train_classifier(
@@ -47,6 +65,9 @@ def train_classifier(
 
     Returns:
         The trained rows (C, D), and the mean loss of every epoch.
+
+    Raises:
+        FscilError: a loss or the rows are not finite.
     """
     p = params
     losses: list[float] = []
@@ -67,6 +88,11 @@ def train_classifier(
             rows = rows - p.lr * gradient
             parts.append(loss)
         losses.append(float(torch.stack(parts).mean()))
+        if not (math.isfinite(losses[-1]) and bool(torch.isfinite(rows).all())):
+            raise FscilError(
+                f"method 'ldc': the classifier diverges (loss {losses[-1]:g}) in epoch "
+                f"{len(losses)}; lower lr = {p.lr:g}"
+            )
     return F.normalize(rows, dim=1) * means.norm(dim=1, keepdim=True), losses
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -21,13 +22,13 @@ from .._shared.statistics import (
     in_space,
     within_class_covariance,
 )
-from .classifier import train_classifier
+from .classifier import separable, train_classifier
 from .covariance import BorrowedCovariances, Covariances, Repairs, SharedCovariance
 from .matching import Convergence
 from .params import UNIT_PARAMS, LdcParams
 from .prior import MeanPrior, fit_prior, posterior_means
 from .sampler import ClassFactors, GaussianSampler, released_factors
-from .training import BaseClasses, train_unit
+from .training import BaseClasses, mean_loss, train_unit
 from .unit import CalibrationUnit
 
 ARTIFACT_SAMPLES = 100
@@ -41,6 +42,19 @@ STOPPED = "emd_plans_not_optimal"
 
 UNIT_LOSS = "unit_loss"
 """Name of the unit's training curve, kept with its parameters."""
+
+UNTRAINED = "unit_untrained"
+"""Name of the position in `REASONS`, kept with the unit's parameters."""
+
+REASONS = (
+    "",
+    "no: base samples have fewer degrees of freedom than features have dimensions",
+    "no: it matches base features no better than the shared covariance does",
+)
+"""Why a unit stays as it begins, the Gaussian sampler with the shared covariance."""
+
+SPREAD_LIMIT = 30.0
+"""A class whose mapped covariance has a trace this many times above or below Σ's has Σ itself."""
 
 
 class Ldc(Method):
@@ -66,6 +80,12 @@ class Ldc(Method):
     half of the unit's steps simulate few-shot means; sampler means are class means, not rows;
     everything may happen in Tukey space.
 
+    **Where it does not fit the features** it does less, and `notes` say so. The unit is not trained
+    where Σ⁽⁰⁾ must be singular (base samples less classes are fewer than D), nor kept where it
+    matches base features no better than the shared covariance does; a class whose mapped
+    covariance has `SPREAD_LIMIT` times more or less variance than Σ, the mean of the base
+    classes', has Σ; rows stay class means where the softmax cannot tell these apart.
+
     Features that are NaN, infinite, or negative in Tukey space are refused (`DataError`).
     """
 
@@ -87,7 +107,8 @@ class Ldc(Method):
         self.covariances = self._new_covariances(self.repairs)
         self.classifier = self.prototypes = self.counts = torch.empty(0)
         self.prior = MeanPrior(torch.empty(0), torch.empty(0))
-        self._stopped = 0
+        self._stopped = self._untrained = self._sessions_at_means = 0
+        self._outside: set[int] = set()
         self._centres: torch.Tensor | None = None
         self._losses: list[float] = []
         self._unit_losses = torch.empty(0)
@@ -100,6 +121,7 @@ class Ldc(Method):
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
         """Train the calibration unit on base classes; return its parameters, on the CPU."""
         unit, convergence, losses = self._new_unit(), Convergence(), torch.empty(0)
+        untrained = 1
         features, owners = self._labelled(base)
         source, labels = self._statistics_source(base)
         sizes = {c: int((labels == c).sum()) for c in base.class_ids}
@@ -109,13 +131,24 @@ class Ldc(Method):
             covariances.learn_base(source, labels, usable)
             means = class_means(features, owners, usable).float()
             unit.set_scales(means, covariances.root())
-            real = [source[labels == c] for c in usable]
-            factors = self._noise_factors(covariances, unit, means)
-            classes = BaseClasses(means, class_counts(owners, usable), real, factors)
-            generator = self._generator_base()
-            losses = train_unit(unit, self.params, classes, generator, progress, convergence)
+            classes = BaseClasses(
+                means,
+                class_counts(owners, usable),
+                [source[labels == c] for c in usable],
+                self._noise_factors(covariances.factors(unit, means)),
+            )
+            if sum(sizes[c] - 1 for c in usable) >= means.shape[1]:
+                before = self._unit_loss(unit, classes)
+                start = copy.deepcopy(unit.state_dict())
+                generator = self._generator_base("training")
+                losses = train_unit(unit, self.params, classes, generator, progress, convergence)
+                untrained = 0
+                if self.params.unit_steps and not self._unit_loss(unit, classes) < before:
+                    unit.load_state_dict(start)
+                    untrained = 2
         tensors = {name: value.detach().cpu() for name, value in unit.state_dict().items()}
         told = {STOPPED: torch.tensor([convergence.stopped]), UNIT_LOSS: losses}
+        told[UNTRAINED] = torch.tensor([untrained])
         return tensors | (told if tensors else {})
 
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -123,6 +156,7 @@ class Ldc(Method):
         own = dict(tensors)
         self._unit_losses = own.pop(UNIT_LOSS, torch.empty(0))
         self._stopped = int(own.pop(STOPPED, torch.zeros(1)))
+        self._untrained = int(own.pop(UNTRAINED, torch.zeros(1)))
         self.unit.load_state_dict(own)
 
     def learn_base(self, base: Session) -> None:
@@ -161,7 +195,11 @@ class Ldc(Method):
             self.counts = torch.cat([self.counts, class_counts(labels, session.class_ids)])
         self._centres, self._losses = centres, []
         self.classifier = rows
-        if self.params.sampler != "none":
+        trained = self.params.sampler != "none"
+        if trained and not separable(centres, self.params.temperature):
+            self._sessions_at_means += 1
+            trained = False
+        if trained:
             sampler = self._sampler(centres, self.counts, 0, centres)
             targets = classifier_rows(session, seen, self.context.device)
             generator = self._generator("session", session.index)
@@ -180,7 +218,7 @@ class Ldc(Method):
         """
         features, labels = self._labelled(shots)
         rows = means = self._new_means(features, labels, shots)
-        if self.params.sampler != "none":
+        if self.params.sampler != "none" and separable(means, self.params.temperature):
             counts = class_counts(labels, shots.class_ids)
             sampler = self._sampler(means, counts, len(self.classifier), self._known)
             generator = self._generator("episode", shots.index)
@@ -240,8 +278,19 @@ class Ldc(Method):
         return arrays
 
     def notes(self) -> dict[str, int | float | str]:
-        """Return the repairs of covariances, solver failures, and how far the prior was shrunk."""
+        """Return repairs, solver failures, how far the prior was shrunk, and what did not fit.
+
+        `unit_trained` says why the unit was not, `classes_outside_spread` counts classes that have
+        Σ in place of what the unit maps it to, `sessions_at_means` sessions whose rows were not
+        trained; all three only where there is something to tell.
+        """
         notes = self.repairs.notes() if self.params.keeps_covariances else {}
+        if self._untrained and self.unit.shape.learnable:
+            notes["unit_trained"] = REASONS[self._untrained]
+        if self._outside:
+            notes["classes_outside_spread"] = len(self._outside)
+        if self._sessions_at_means:
+            notes["sessions_at_means"] = self._sessions_at_means
         if self.params.loss == "emd" and self.params.directions == "full":
             notes[STOPPED] = self._stopped
         if self.params.new_means == "posterior":
@@ -262,7 +311,7 @@ class Ldc(Method):
         if self.params.new_means == "sample":
             return means
         numbers = len(self.classifier) + torch.arange(session.way, device=means.device)
-        factors = self.covariances.factors(self.unit, self._known)(means, numbers).double()
+        factors = self._class_factors(self._known)(means, numbers).double()
         counts, own = class_counts(labels, session.class_ids), factors.mT @ factors
         return posterior_means(self.prior, means, own, counts, self.params.prior_weight).float()
 
@@ -275,16 +324,28 @@ class Ldc(Method):
         seen.
         """
         numbers = first + torch.arange(len(means), device=means.device)
-        factors = self._noise_factors(self.covariances, self.unit, known)
+        factors = self._noise_factors(self._class_factors(known))
         rank = self.params.noise_rank(means.shape[1])
         kept = counts if self.params.keeps_counts else None
         return GaussianSampler(self.unit, means, factors, numbers, rank, kept)
 
-    def _noise_factors(
-        self, covariances: Covariances, unit: CalibrationUnit, known: torch.Tensor
-    ) -> ClassFactors:
+    def _class_factors(self, known: torch.Tensor) -> ClassFactors:
+        """Return what gives a class its factor; Σ's where what the unit maps it to is far off."""
+        factors = self.covariances.factors(self.unit, known)
+        if not self.unit.shape.mapped:
+            return factors
+
+        def bounded(means: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            mapped, root = factors(means, numbers), self.covariances.root()
+            share = mapped.square().sum(dim=(1, 2)) / root.square().sum()
+            outside = ~((share > 1 / SPREAD_LIMIT) & (share < SPREAD_LIMIT))
+            self._outside |= set(numbers[outside].tolist())
+            return torch.where(outside[:, None, None], root, mapped)
+
+        return bounded
+
+    def _noise_factors(self, factors: ClassFactors) -> ClassFactors:
         """Return what gives a class the factor that its noise is multiplied by."""
-        factors = covariances.factors(unit, known)
         if self.params.sampler != "released":
             return factors
         return lambda means, numbers: released_factors(factors(means, numbers))
@@ -313,8 +374,11 @@ class Ldc(Method):
         held = base.heldout if self.params.statistics == "heldout" else None
         return self._labelled(base if held is None else held)
 
-    def _generator_base(self) -> torch.Generator:
-        seed = self.context.base_random.seed("unit", "training")
+    def _unit_loss(self, unit: CalibrationUnit, classes: BaseClasses) -> float:
+        return mean_loss(unit, self.params, classes, self._generator_base("check"))
+
+    def _generator_base(self, purpose: str) -> torch.Generator:
+        seed = self.context.base_random.seed("unit", purpose)
         return torch.Generator(self.context.device).manual_seed(seed)
 
     def _generator(self, *purpose: str | int) -> torch.Generator:

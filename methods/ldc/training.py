@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from fscil_bench.errors import FscilError
+
 from .matching import Convergence, matching_loss, random_directions
 from .params import LdcParams
 from .sampler import ClassFactors
@@ -14,6 +16,9 @@ from .unit import CalibrationUnit
 
 MAX_REAL = 512
 """Real features of a class that a training step compares with, at most."""
+
+CHECKED_STEPS = 10
+"""Steps' draws on which a trained unit is compared with an untrained one."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,9 @@ def train_unit(
         generator: what all draws come from.
         progress: takes the fraction that is done.
         convergence: counts the solver's failures, where the loss needs one.
+
+    Raises:
+        FscilError: the loss or the parameters are not finite.
     """
     optimiser = torch.optim.Adam(unit.parameters(), lr=params.unit_lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, params.unit_steps))
@@ -65,8 +73,25 @@ def train_unit(
         optimiser.step()
         schedule.step()
         losses[step] = loss.detach()
+        finite = bool(losses[step].isfinite())
+        if step + 1 == params.unit_steps:
+            finite &= all(bool(torch.isfinite(p).all()) for p in unit.parameters())
+        if not finite:
+            raise FscilError(
+                f"method 'ldc': the calibration unit diverges (loss {losses[step]:g}) in step "
+                f"{step + 1} of its training; lower unit_lr = {params.unit_lr:g}"
+            )
         progress((step + 1) / params.unit_steps)
     return losses
+
+
+@torch.no_grad()
+def mean_loss(
+    unit: CalibrationUnit, params: LdcParams, base: BaseClasses, generator: torch.Generator
+) -> float:
+    """Return a unit's mean loss over some steps' draws, which the generator decides."""
+    steps = [_step_loss(unit, params, base, generator, None) for _ in range(CHECKED_STEPS)]
+    return float(torch.stack(steps).mean())
 
 
 def _step_loss(

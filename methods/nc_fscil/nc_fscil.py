@@ -193,7 +193,7 @@ class NcFscil(Method):
             p.balanced,
         )
         generator = self.context.random.torch("session", session.index)
-        train_neck(self.neck, features, labels, self.etf, training, generator)
+        train_neck(self.neck, features, labels, self.etf, training, generator, rate="session_lr")
         self.means = torch.cat([self.means, self._means(session)])
 
     @torch.no_grad()

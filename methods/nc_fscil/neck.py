@@ -91,11 +91,14 @@ def train_neck(
     training: NeckTraining,
     generator: torch.Generator,
     progress: Callable[[float], None] = lambda _: None,
+    rate: str = "base_lr",
 ) -> None:
     """Train a neck in place on features (n, D) with the ETF's rows (C, d) of their labels (n,).
 
+    `rate` names the parameter that sets the learning rate, for messages.
+
     Raises:
-        FscilError: the loss is not finite.
+        FscilError: the loss or a weight is not finite.
     """
     optimiser = torch.optim.SGD(
         neck.parameters(), lr=training.lr, momentum=0.9, weight_decay=training.weight_decay
@@ -110,9 +113,13 @@ def train_neck(
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         progress((step + 1) / training.steps)
-    if training.steps and not bool(torch.isfinite(loss)):
-        value, rate = float(loss.detach()), training.lr
-        raise FscilError(f"nc_fscil: the loss is {value} in training the neck; lower lr ({rate})")
+    if not training.steps:
+        return
+    if not all(bool(torch.isfinite(each).all()) for each in (loss, *neck.parameters())):
+        raise FscilError(
+            f"method 'nc_fscil': the neck diverges (loss {float(loss.detach()):g}); lower {rate} = "
+            f"{training.lr:g}"
+        )
 
 
 def _loss(

@@ -12,7 +12,6 @@ import pandas as pd
 from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Column, Document, Figure, Notes, Part, Report, Section, Table
-from fscil_bench.reporting.accuracy import session_intervals
 from fscil_bench.reporting.choice import Chosen, meant_rows
 from fscil_bench.reporting.details import row_details
 from fscil_bench.reporting.figures import curves
@@ -68,7 +67,12 @@ class Card(Report):
         """
         del frame
         chosen = meant_rows(self.results, self.name, params.rows, params.all)
-        _check_count(chosen)
+        if len(chosen.labels) > MOST:
+            labels = "\n  ".join(chosen.labels)
+            raise UsageError(
+                f"{len(chosen.labels)} rows fit, and a card shows one; name those wanted (at most "
+                f"{MOST}) with --method, --split or --set rows=...: {HOW}; the rows are\n  {labels}"
+            )
         # Cards stand alone: only what was asked for by its seed can be missing.
         seeds, protocol = self.results.selection.seeds, chosen.spec(chosen.labels[0]).protocol
         title = f"{protocol.title} ({protocol.name})"
@@ -82,15 +86,6 @@ class Card(Report):
             parts=[*(cards[0].parts if one else cards), Notes(chosen.notes)],
             lacks=lacking_runs(chosen) if seeds else [],
             warnings=chosen.problems,
-        )
-
-
-def _check_count(chosen: Chosen) -> None:
-    if len(chosen.labels) > MOST:
-        labels = "\n  ".join(chosen.labels)
-        raise UsageError(
-            f"{len(chosen.labels)} rows fit, and a card shows one; name those wanted (at most "
-            f"{MOST}) with --method, --split or --set rows=...: {HOW}; the rows are\n  {labels}"
         )
 
 
@@ -137,14 +132,9 @@ def row_commands(chosen: Chosen, label: str) -> list[str]:
 
 def session_frame(chosen: Chosen) -> pd.DataFrame:
     """Return a line for each session of the only row, with the intervals of `SESSION` in %."""
-    found = {name: session_intervals(chosen, name) for name in SESSION}
-    frame = chosen.sessions.drop_duplicates("session")[["session", "classes_seen"]]
-    for name, intervals in found.items():
-        cells = list(intervals.values())
-        frame[f"{name}_mean"] = [cell.mean for cell in cells]
-        frame[f"{name}_half_width"] = [cell.half_width for cell in cells]
-        frame[f"{name}_n"] = [cell.count for cell in cells]
-    return frame
+    percent = chosen.sessions.assign(**{name: 100 * chosen.sessions[name] for name in SESSION})
+    cells = aggregate(percent, ["session", "classes_seen"], SESSION)
+    return cells.drop(columns="runs").reset_index()
 
 
 def curve_points(sessions: pd.DataFrame) -> pd.DataFrame:
@@ -167,23 +157,22 @@ def in_full(
     commands: Sequence[str],
 ) -> pd.DataFrame:
     """Return a line for each number and fact of a card: heading, name, value, half-width, n."""
-    lines: list[tuple[Any, ...]] = []
+
+    def cell(line: Mapping[Any, Any], key: str) -> list[Any]:
+        return [line[f"{key}_{part}"] for part in ("mean", "half_width", "n")]
+
+    lines: list[Sequence[Any]] = []
     for line in sessions.to_dict("records"):
         heading = f"Session {line['session']}"
-        lines.append((heading, "Classes seen", line["classes_seen"]))
-        lines += [(heading, name, *_cell(line, key)) for key, name in SESSION.items()]
+        lines.append((heading, "Classes seen", line["classes_seen"], None, None))
+        lines += [(heading, name, *cell(line, key)) for key, name in SESSION.items()]
     (line,) = summary.to_dict("records")
-    lines += [("All sessions", MEASURES[key].heading, *_cell(line, key)) for key in SUMMARY]
+    lines += [("All sessions", MEASURES[key].heading, *cell(line, key)) for key in SUMMARY]
     for heading, facts in details.items():
-        lines += [(heading, name, text) for name, text in facts.items()]
-    lines += [("Made by", "command", command) for command in commands]
+        lines += [(heading, name, text, None, None) for name, text in facts.items()]
+    lines += [("Made by", "command", command, None, None) for command in commands]
     columns = ["heading", "name", "value", "half_width", "n"]
-    padded = [(*line, *[None] * (len(columns) - len(line))) for line in lines]
-    return pd.DataFrame(padded, columns=columns, dtype=object)
-
-
-def _cell(line: Mapping[Any, Any], key: str) -> list[Any]:
-    return [line[f"{key}_{part}"] for part in ("mean", "half_width", "n")]
+    return pd.DataFrame(lines, columns=columns, dtype=object)
 
 
 def _sentence(facts: Mapping[str, str]) -> str:

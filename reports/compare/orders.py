@@ -12,12 +12,7 @@ from fscil_bench.report import Lack
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.labels import row_labels
 from fscil_bench.reporting.sentences import interval_text, signed
-from fscil_bench.reporting.statistics import (
-    DECIMALS,
-    FEWEST_PAIRS,
-    aggregate,
-    paired,
-)
+from fscil_bench.reporting.statistics import DECIMALS, FEWEST_PAIRS, aggregate, paired
 from fscil_bench.running.commands import command_for
 from fscil_bench.spec import RunSpec
 
@@ -50,8 +45,7 @@ def order_frame(ranked: Ranked) -> pd.DataFrame:
     """Return last-session accuracy in %: a line a row, an interval a class order."""
     lines = []
     for label, own in ranked.items():
-        runs = pd.concat([each.assign(order=order) for order, each in own.items()])
-        found = aggregate(runs, "order", ["last"])
+        found = aggregate(pd.concat(own.values()), ORDER, ["last"])
         cells = {
             f"{order}_{part}": value
             for part in ("mean", "half_width", "n")
@@ -76,9 +70,13 @@ def agreement_lines(ranked: Ranked) -> list[str]:
     if not lines:
         return ["No two class orders have two rows in common."]
     changed = sum(bool(own) for own in swaps)
-    certain = sum(_told(pair) for own in swaps for pair in own.values())
     head = f"The order of the rows is the same in all {len(orders_of(ranked))} class orders."
     if changed:
+        certain = sum(
+            all(d.count >= FEWEST_PAIRS and (d.low > 0 or d.high < 0) for d in both)
+            for own in swaps
+            for both in own.values()
+        )
         head = (
             f"The order of the rows changes in {changed} of {len(lines)} pairs of class orders; "
             f"{certain} of the changes are told from chance in both orders."
@@ -88,16 +86,14 @@ def agreement_lines(ranked: Ranked) -> list[str]:
 
 def order_lacks(chosen: Chosen) -> list[Lack]:
     """Return the rows' runs with other class orders, as what is lacking."""
-    registry = chosen.results.registry
     lacks = []
     for order in OTHER_ORDERS:
-        for label in chosen.labels:
-            spec = chosen.spec(label)
+        for label, spec in chosen.specs.items():
             if order != spec.protocol.class_order:
                 protocol = spec.protocol.model_copy(update={ORDER: order})
                 other = spec.model_copy(update={"protocol": protocol})
                 seeds = [seed for _, seed in chosen.axes(label)]
-                command = command_for(other, registry, seeds)
+                command = command_for(other, chosen.results.registry, seeds)
                 lacks.append(Lack(f"{label}, class order {order}", command))
     return lacks
 
@@ -126,10 +122,6 @@ def _agreement(both: Ranked, swaps: Swaps, one: str, two: str) -> str:
         for (a, b), (before, after) in swaps.items()
     ]
     return f"{text}; changed places: {'; '.join(words)}." if words else f"{text}."
-
-
-def _told(differences: tuple[Interval, Interval]) -> bool:
-    return all(d.count >= FEWEST_PAIRS and (d.low > 0 or d.high < 0) for d in differences)
 
 
 def _text(interval: Interval) -> str:

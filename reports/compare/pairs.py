@@ -14,7 +14,6 @@ from fscil_bench.reporting.statistics import (
     FEWEST_PAIRS,
     LEVEL,
     PAIRING,
-    PairedTest,
     holm,
     paired_test,
     pairs_needed,
@@ -40,12 +39,11 @@ def terms(spec: RunSpec) -> dict[str, str]:
 
     The same classes, shots and test images, and an engine that draws and counts them alike.
     """
-    protocol = spec.protocol
     shared = ("class_order", "base_classes", "way", "shot", "sessions", "test_from_train")
     return {
         "split": spec.split,
         "shots": str(spec.shots),
-        **{name: str(getattr(protocol, name)) for name in shared},
+        **{name: str(getattr(spec.protocol, name)) for name in shared},
         "data fingerprint": spec.representation.data_fingerprint,
         "engine": spec.engine,
     }
@@ -53,12 +51,9 @@ def terms(spec: RunSpec) -> dict[str, str]:
 
 def on_equal_terms(chosen: Chosen, *apart: str) -> list[list[str]]:
     """Return the labels of rows whose terms are alike but for some, in order of appearance."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for label in chosen.labels:
-        own = terms(chosen.spec(label))
-        key = tuple(value for name, value in own.items() if name not in apart)
-        groups.setdefault(key, []).append(label)
-    return list(groups.values())
+    found = pd.DataFrame({label: terms(spec) for label, spec in chosen.specs.items()}).T
+    alike = found.groupby([name for name in found if name not in apart], sort=False)
+    return [list(group.index) for _, group in alike]
 
 
 def compared_pairs(chosen: Chosen) -> pd.DataFrame:
@@ -69,17 +64,17 @@ def compared_pairs(chosen: Chosen) -> pd.DataFrame:
     few can show nothing, whatever they are, and take no part.
     """
     lines = [
-        {"figure": figure, "first": first, "second": second} | _numbers(test)
+        {"figure": figure, "first": first, "second": second} | tested
         for figure, measure in FIGURES.items()
         for group in on_equal_terms(chosen)
         for first, second in combinations(group, 2)
-        if (test := _test(chosen, first, second, measure))
+        if (tested := _tested(chosen.of(first), chosen.of(second), measure))
     ]
     pairs = pd.DataFrame(lines)
     if pairs.empty:
         return pairs
-    for _, tested in pairs[pairs["n"] >= FEWEST_PAIRS].groupby("figure"):
-        pairs.loc[tested.index, "p_holm"] = holm(tested["p"].tolist())
+    for _, own in pairs[pairs["n"] >= FEWEST_PAIRS].groupby("figure"):
+        pairs.loc[own.index, "p_holm"] = holm(own["p"].tolist())
     return pairs.assign(outcome=[_outcome(pair) for pair in pairs.itertuples()])
 
 
@@ -96,16 +91,14 @@ def sentences(pairs: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _test(chosen: Chosen, first: str, second: str, measure: str) -> PairedTest | None:
-    sides = [chosen.of(label).set_index(list(PAIRING))[measure] for label in (first, second)]
-    one, two = sides[0].align(sides[1], join="inner")
+def _tested(first: pd.DataFrame, second: pd.DataFrame, measure: str) -> dict[str, float]:
+    """Return the test of two rows' pairs; nothing where none is shared, or a value is missing."""
+    one, two = (side.set_index(list(PAIRING))[measure] for side in (first, second))
+    one, two = one.align(two, join="inner")
     # A protocol without new classes has no harmonic mean.
     if one.empty or one.isna().any() or two.isna().any():
-        return None
-    return paired_test(one.sort_index().tolist(), two.sort_index().tolist())
-
-
-def _numbers(test: PairedTest) -> dict[str, float]:
+        return {}
+    test = paired_test(one.sort_index().tolist(), two.sort_index().tolist())
     return {
         "n": len(test.differences),
         "mean": test.interval.mean,
@@ -131,35 +124,26 @@ def _outcome(pair: Any) -> str:
 
 def _sentence(pair: Any, comparisons: int) -> str:
     """Say in plain words what is known of a pair; `comparisons` are those corrected over."""
+    pairs = f"{pair.n} pair{'s' * (pair.n != 1)}"
     if pair.outcome == EQUAL:
-        return f"{pair.first} and {pair.second} are equal in all {_pairs(pair.n)}."
+        return f"{pair.first} and {pair.second} are equal in all {pairs}."
     side = "above" if pair.mean > 0 else "below" if pair.mean < 0 else "on average exactly beside"
     apart = f"{abs(pair.mean):.2f} points {side}" if pair.mean else side
     bounds = f"{pair.low:z.2f} to {pair.high:z.2f}".replace("-", "−")
     interval = "" if math.isnan(pair.low) else f"95 % interval {bounds} over "
     equal = f", {pair.equal_pairs} of them equal" if pair.equal_pairs else ""
-    measured = f"{interval}{_pairs(pair.n)}{equal}"
-    conclusion = _conclusion(pair, comparisons)
-    return f"{pair.first} is {apart} {pair.second} ({measured}): {conclusion}."
-
-
-def _conclusion(pair: Any, comparisons: int) -> str:
-    corrected = comparisons > 1
     ps = f"Wilcoxon p = {_p_text(pair.p)}"
-    if corrected:
+    if comparisons > 1:
         ps += f", {_p_text(pair.p_holm)} after Holm's correction over {comparisons} pairs"
-    return {
+    conclusion = {
         TOO_FEW: "too few pairs, of which Wilcoxon's p is at least "
         f"{_p_text(smallest_p(pair.n))} whatever they are",
-        HOLDS: f"this holds{' after correction' if corrected else ''} ({ps})",
+        HOLDS: f"this holds{' after correction' * (comparisons > 1)} ({ps})",
         UNCORRECTED: f"this does not hold after correction ({ps}), so that they {OPEN}",
         OPEN: f"they {OPEN} ({ps})",
     }[pair.outcome]
+    return f"{pair.first} is {apart} {pair.second} ({interval}{pairs}{equal}): {conclusion}."
 
 
 def _p_text(p: float) -> str:
     return "<0.0001" if p < 1e-4 else f"{p:.2g}"
-
-
-def _pairs(count: int) -> str:
-    return f"{count} pair" if count == 1 else f"{count} pairs"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,7 @@ from fscil_bench.reporting.measures import formulas
 from fscil_bench.reporting.statistics import FEWEST_PAIRS, LEVEL, RESAMPLES, aggregate
 from fscil_bench.reporting.tables import ROW_COLUMNS
 
-from .figure import difference_figure, drawn_pairs
+from .figure import difference_figure, drawn_pairs, far_rows
 from .orders import Ranked, agreement_lines, order_frame, order_lacks, orders_of, rankings
 from .pairs import FIGURES, compared_pairs, sentences
 
@@ -90,75 +89,72 @@ class Compare(Report):
         chosen = replace(full, frame=full.frame.assign(label=full.frame["label"].map(names)))
         pairs, orders = compared_pairs(chosen), rankings(chosen)
         if pairs.empty:
-            raise FscilError(_nothing_to_compare(full))
+            listed = "\n  ".join(full.labels)
+            raise FscilError(
+                "no two of the chosen rows share a seed on equal terms (classes, shots, test "
+                f"images, engine), so that nothing can be paired; the rows are\n  {listed}"
+            )
         protocol = chosen.spec(chosen.labels[0]).protocol
-        drawn = drawn_pairs(pairs)
+        rows = aggregate(chosen.frame, "label", FIGURES.values())
+        drawn, far = drawn_pairs(pairs), far_rows(rows)
         full_names = {short: label for label, short in names.items()}
+        in_full = pairs.assign(
+            **{side: pairs[side].map(full_names) for side in ("first", "second")}
+        )
+        alone = [
+            label for label in chosen.labels if label not in {*pairs["first"], *pairs["second"]}
+        ]
+        terms = note_lines(full)
+        if alone:
+            listed = ", ".join(alone)
+            terms.insert(
+                0, f"Compared with nothing, as no other row has their terms or seeds: {listed}."
+            )
         return Document(
             title=f"Compared on {protocol.title} ({protocol.name})",
             parts=[
                 Notes(sentences(pairs[pairs["figure"] == "last session"])),
-                _row_table(chosen, full_names),
-                *_pair_sections(pairs),
-                Table("compare", _in_full(pairs, full_names), printed=False),
+                _row_table(rows, full_names),
+                *(
+                    Section(str(figure).capitalize(), [Table(_stem(figure), own, PAIR_COLUMNS)])
+                    for figure, own in pairs.groupby("figure", sort=False)
+                ),
+                Table("compare", in_full, printed=False),
                 RULE,
                 Figure(
                     "differences",
-                    lambda: difference_figure(drawn),
+                    lambda: difference_figure(drawn, far),
                     drawn,
-                    _drawn_line(drawn, pairs),
+                    _caption(drawn, pairs, far),
                 ),
                 Section("Across class orders", [*_order_parts(orders)] or [ONE_ORDER]),
-                Notes([*_alone(chosen, pairs), *note_lines(full)], "Terms"),
+                Notes(terms, "Terms"),
             ],
             lacks=[*lacking_runs(full), *([] if orders else order_lacks(full))],
             warnings=full.problems,
         )
 
 
+def _stem(figure: object) -> str:
+    return str(figure).replace(" ", "-")
+
+
 def _short_names(chosen: Chosen) -> dict[str, str]:
     """Return for each label a name that a sentence can carry: itself, unless one is too long."""
     if all(len(label) <= LONG for label in chosen.labels):
         return {label: label for label in chosen.labels}
-    counts: Counter[str] = Counter()
-    names = {}
-    for label in chosen.labels:
-        method = chosen.spec(label).method
-        counts[method] += 1
-        names[label] = f"{method} #{counts[method]}"
-    return names
+    methods = pd.Series([chosen.spec(label).method for label in chosen.labels])
+    numbers = (methods.groupby(methods).cumcount() + 1).astype(str)
+    return dict(zip(chosen.labels, methods + " #" + numbers, strict=True))
 
 
-def _nothing_to_compare(chosen: Chosen) -> str:
-    listed = "\n  ".join(chosen.labels)
-    return (
-        "no two of the chosen rows share a seed on equal terms (classes, shots, test images, "
-        f"engine), so that nothing can be paired; the rows are\n  {listed}"
-    )
-
-
-def _row_table(chosen: Chosen, full: Mapping[str, str]) -> Table:
-    found = aggregate(chosen.frame, "label", FIGURES.values()).reset_index()
-    found["label"] = [
-        name if name == full[name] else f"{name}: {full[name]}" for name in found["label"]
-    ]
+def _row_table(rows: pd.DataFrame, full: Mapping[str, str]) -> Table:
+    names = [name if name == full[name] else f"{name}: {full[name]}" for name in rows.index]
     columns = [
         Column(measure, figure.capitalize(), best="highest") for figure, measure in FIGURES.items()
     ]
-    formulae = formulas(*FIGURES.values())
-    return Table("rows", found, [*ROW_COLUMNS, *columns], formulas=formulae)
-
-
-def _pair_sections(pairs: pd.DataFrame) -> Iterator[Section]:
-    for figure, own in pairs.groupby("figure", sort=False):
-        title = str(figure)
-        table = Table(title.replace(" ", "-"), own, PAIR_COLUMNS)
-        yield Section(title.capitalize(), [table])
-
-
-def _in_full(pairs: pd.DataFrame, full: Mapping[str, str]) -> pd.DataFrame:
-    """Return the pairs with rows under their full labels."""
-    return pairs.assign(**{side: pairs[side].map(full) for side in ("first", "second")})
+    found = rows.set_axis(pd.Index(names, name="label"))
+    return Table("rows", found, [*ROW_COLUMNS, *columns], formulas=formulas(*FIGURES.values()))
 
 
 def _order_parts(orders: list[Ranked]) -> Iterator[Table | Notes | str]:
@@ -171,22 +167,20 @@ def _order_parts(orders: list[Ranked]) -> Iterator[Table | Notes | str]:
         yield "Last-session accuracy in %, ± the half-width of the 95 % interval over seeds."
 
 
-def _drawn_line(drawn: pd.DataFrame, pairs: pd.DataFrame) -> str:
+def _caption(drawn: pd.DataFrame, pairs: pd.DataFrame, far: Mapping[str, set[str]]) -> str:
     shown, stored = (each["figure"].eq("last session").sum() for each in (drawn, pairs))
     which = "all pairs"
     if shown < stored:
         best = drawn["first"].iloc[0]
         which = f"{shown} of {stored} pairs, those of {best} with rows below"
-    return (
+    text = (
         f"{which}, with Student-t intervals; a filled circle is a "
         "difference that holds after correction, an open diamond one that does not."
     )
-
-
-def _alone(chosen: Chosen, pairs: pd.DataFrame) -> list[str]:
-    """Name the rows that nothing could be compared with."""
-    used = {*pairs["first"], *pairs["second"]}
-    alone = [label for label in chosen.labels if label not in used]
-    if not alone:
-        return []
-    return [f"Compared with nothing, as no other row has their terms or seeds: {', '.join(alone)}."]
+    names = sorted(set().union(*far.values()) & {*drawn["first"], *drawn["second"]})
+    if names:
+        text += (
+            f" Differences to rows far from most others ({', '.join(names)}) would leave these no "
+            "room: they stand at the edge, with their value."
+        )
+    return text

@@ -1,4 +1,4 @@
-"""Who is taken for whom, as pure functions of one run's confusion matrices.
+"""Who is taken for whom: functions of one run's confusion matrices, then frames of rows of runs.
 
 `matrix` is (seen, seen): how many test images of class i (row) are taken for class j (column)
 after a session; `seen` holds the number of classes after each session.
@@ -7,39 +7,21 @@ after a session; `seen` holds the number of classes after each session.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 
-from fscil_bench.metrics import Interval, mean_interval
+from fscil_bench.metrics import mean_interval
+from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.statistics import aggregate
 from fscil_bench.store.runs import StoredRun
 
 RATES = ("base_right", "base_to_base", "base_to_new", "new_right", "new_to_new", "new_to_base")
 """What test images of base and of new classes are taken for: their class, another of the same
 kind, one of the other kind."""
-
-
-@dataclass(frozen=True)
-class ConfusedPair:
-    """A class (global id) and the one its test images are taken for, in images a run."""
-
-    true: int
-    predicted: int
-    images: Interval
-    total: float
-
-    @property
-    def classes(self) -> tuple[int, int]:
-        """Both ids."""
-        return self.true, self.predicted
-
-    @property
-    def share(self) -> Interval:
-        """The same in % of the class's test images."""
-        factor = 100 / self.total
-        mean, half_width = factor * self.images.mean, factor * self.images.half_width
-        return Interval(mean, half_width, self.images.count)
+Matrices = Mapping[str, Sequence[np.ndarray]]
+"""Confusion matrices after each session, by the key of the run."""
 
 
 def classes_seen(run: StoredRun) -> list[int]:
@@ -107,21 +89,108 @@ def forgetting(accuracies: Sequence[float]) -> float:
     return max(before) - last if before else math.nan
 
 
-def confused_pairs(matrices: Sequence[np.ndarray], count: int) -> list[ConfusedPair]:
-    """Return the classes most often taken for another after the last session, most images first.
+def confused_pairs(mean: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """Return the classes (true, predicted) most often confused, most images first.
 
-    `matrices` are those of a row's runs, which have the same classes and test images; the images
-    are averaged over the runs.
+    `mean` is a matrix averaged over runs that have the same classes and test images.
     """
-    mean = np.mean(matrices, axis=0)
-    sizes = mean.sum(axis=1)
     off = mean - np.diag(np.diag(mean))
     order = np.argsort(-off, axis=None, kind="stable")[:count]
-    pairs = [divmod(int(index), len(off)) for index in order if off.flat[index] > 0]
-    return [
-        ConfusedPair(i, j, mean_interval([float(matrix[i, j]) for matrix in matrices]), sizes[i])
-        for i, j in pairs
-    ]
+    return [divmod(int(index), len(off)) for index in order if off.flat[index] > 0]
+
+
+def matrices_of(chosen: Chosen) -> dict[str, list[np.ndarray]]:
+    """Return the confusion matrices of all chosen runs."""
+    keys = map(str, chosen.frame.index)
+    return {key: confusion_matrices(chosen.results.run(key)) for key in keys}
+
+
+def session_frame(chosen: Chosen, matrices: Matrices) -> pd.DataFrame:
+    """Return one line for each run and session, in %.
+
+    `RATES` are of all test images after the session; `forgetting` and `plasticity` of those of
+    the classes that it brought.
+    """
+    lines = []
+    for key, label in chosen.frame["label"].items():
+        own, seen = matrices[str(key)], classes_seen(chosen.results.run(str(key)))
+        for session, matrix in enumerate(own):
+            since = session_accuracy(own, seen, session)
+            found = error_rates(matrix, seen[0])
+            found |= {"forgetting": forgetting(since), "plasticity": since[0]}
+            percent = {name: 100 * value for name, value in found.items()}
+            place = {"label": label, "key": key, "session": session}
+            lines.append({**place, "classes_seen": seen[session], **percent})
+    return pd.DataFrame(lines)
+
+
+def last_rates(sessions: pd.DataFrame) -> pd.DataFrame:
+    """Return the error rates after each run's last session, averaged over a row's runs."""
+    return aggregate(sessions.groupby("key", sort=False).tail(1), "label", RATES)
+
+
+def drawn_rates(sessions: pd.DataFrame) -> pd.DataFrame:
+    """Return the error rates of each row and session, as they are drawn."""
+    found = aggregate(sessions, ["label", "session", "classes_seen"], RATES)
+    found = found.drop(columns=[f"{name}_n" for name in RATES]).rename(columns={"runs": "n"})
+    return found.reset_index()
+
+
+def by_session(
+    sessions: pd.DataFrame, figure: str, mean_from: int | None = None
+) -> tuple[pd.DataFrame, list[int]]:
+    """Return a figure with a column for each session that has it, averaged over a row's runs.
+
+    And these sessions. With `mean_from` the last column is the mean over those from that one on,
+    run by run.
+    """
+    keys = sessions[["label", "key"]].drop_duplicates()
+    wide = sessions.pivot_table(figure, "key", "session", dropna=False).loc[keys["key"]]
+    wide = wide.dropna(axis="columns", how="all")
+    shown = [int(session) for session in wide.columns]
+    wide.columns = pd.Index([f"session_{session}" for session in shown])
+    if mean_from is not None:
+        late = [f"session_{session}" for session in shown if session >= mean_from]
+        wide["mean"] = wide[late].mean(axis="columns")
+    measures = list(wide.columns)
+    return aggregate(wide.assign(label=keys["label"].to_numpy()), "label", measures), shown
+
+
+def mean_blocks(chosen: Chosen, label: str, matrices: Matrices) -> np.ndarray:
+    """Return a row's `session_blocks` after the last session in %, averaged over its runs."""
+    each = [session_blocks(matrices[r.key][-1], classes_seen(r)) for r in chosen.runs(label)]
+    mean: np.ndarray = 100 * np.mean(each, axis=0)
+    return mean
+
+
+def pairs_frame(chosen: Chosen, matrices: Matrices, count: int) -> pd.DataFrame:
+    """Return the most confused classes of each row after the last session, one line a pair."""
+    lines = []
+    for label in chosen.labels:
+        run, *_ = runs = chosen.runs(label)
+        names, seen = run.record.class_names, classes_seen(run)
+        last = np.stack([matrices[each.key][-1] for each in runs])
+        sizes = last.mean(axis=0).sum(axis=1)
+        for true, predicted in confused_pairs(last.mean(axis=0), count):
+            images = mean_interval(last[:, true, predicted].astype(float).tolist())
+            own, other = (int(np.searchsorted(seen, c, "right")) for c in (true, predicted))
+            lines.append(
+                {
+                    "label": label,
+                    "class": names[true],
+                    "class_id": true,
+                    "class_session": own,
+                    "taken_for": names[predicted],
+                    "taken_for_id": predicted,
+                    "taken_for_session": other,
+                    "images_mean": images.mean,
+                    "images_half_width": images.half_width,
+                    "percent_mean": 100 / sizes[true] * images.mean,
+                    "percent_half_width": 100 / sizes[true] * images.half_width,
+                    "n": images.count,
+                }
+            )
+    return pd.DataFrame(lines)
 
 
 def _trace(matrix: np.ndarray, own: slice) -> int:

@@ -36,9 +36,8 @@ def rate_figure(rates: pd.DataFrame) -> Figure:
     handles: list[Any] = []
     for (label, own), pair in zip(groups, panels, strict=True):
         for axes, kind, other in zip(pair, ("base", "new"), ("new", "base"), strict=True):
-            handles = _stack(
-                axes, own, (f"{kind}_right", f"{kind}_to_{kind}", f"{kind}_to_{other}")
-            )
+            names = f"{kind}_right", f"{kind}_to_{kind}", f"{kind}_to_{other}"
+            handles = _stack(axes, own, names)
             title = textwrap.fill(f"{label}: {kind} images", _TITLE_CHARACTERS)
             axes.set_title(title, fontsize=7, parse_math=False)
         pair[0].set_ylabel("Images (%)")
@@ -50,19 +49,13 @@ def rate_figure(rates: pd.DataFrame) -> Figure:
 
 def block_lines(blocks: Mapping[str, np.ndarray], counts: pd.Series) -> pd.DataFrame:
     """Return one line for each field of each row's block matrix, in %, as it is drawn."""
-    return pd.DataFrame(
-        [
-            {
-                "label": label,
-                "true_session": i,
-                "predicted_session": j,
-                "percent": float(value),
-                "n": counts[label],
-            }
-            for label, own in blocks.items()
-            for (i, j), value in np.ndenumerate(own)
-        ]
-    )
+    columns = ["label", "true_session", "predicted_session", "percent", "n"]
+    lines = [
+        (label, i, j, float(value), counts[label])
+        for label, own in blocks.items()
+        for (i, j), value in np.ndenumerate(own)
+    ]
+    return pd.DataFrame(lines, columns=columns)
 
 
 def block_figure(blocks: Mapping[str, np.ndarray]) -> Figure:
@@ -88,16 +81,8 @@ def _stack(axes: Axes, lines: pd.DataFrame, names: tuple[str, ...]) -> list[Any]
     bottom, handles = np.zeros(len(lines)), []
     for name, hatch, color in zip(names, _PARTS.values(), (blue, green, orange), strict=True):
         values = lines[f"{name}_mean"].to_numpy()
-        bars = axes.bar(
-            lines["session"],
-            values,
-            bottom=bottom,
-            color=color,
-            hatch=hatch,
-            edgecolor="white",
-            linewidth=0.4,
-        )
-        handles.append(bars)
+        style = {"color": color, "hatch": hatch, "edgecolor": "white", "linewidth": 0.4}
+        handles.append(axes.bar(lines["session"], values, bottom=bottom, **style))
         bottom = bottom + np.nan_to_num(values)
     axes.set_xticks(lines["session"])
     axes.set_xlim(-0.6, len(lines) - 0.4)

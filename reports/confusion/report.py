@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import Field
 
-from fscil_bench.report import Column, Document, Figure, Notes, Part, Report, Section, Table
+from fscil_bench.report import Column, Document, Figure, Notes, Report, Section, Table
 from fscil_bench.reporting.choice import Chosen, meant_rows
 from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.lacks import lacking_runs
 from fscil_bench.reporting.tables import ROW_COLUMNS
 
-from .figures import block_figure, block_lines, rate_figure
-from .tables import (
+from .counts import (
     by_session,
     drawn_rates,
     last_rates,
@@ -24,6 +24,7 @@ from .tables import (
     pairs_frame,
     session_frame,
 )
+from .figures import block_figure, block_lines, rate_figure
 
 MOST_DRAWN = 6
 """Rows that a page's figures have room for."""
@@ -45,7 +46,8 @@ PAIR_COLUMNS = (
     Column("images", "Images a run"),
     Column("percent", "% of its images"),
 )
-RATES_TITLE = "Errors after the last session"
+BASE_TO_NEW = "Base images taken for new classes, session by session (%)"
+NEW_TO_BASE = "New images taken for base classes, session by session (%)"
 RATES_NOTE = (
     "Test images after the last session. Base->base: images of base classes taken for another base "
     "class; base->new: for a class of a later session; new likewise. With those that are right "
@@ -69,53 +71,6 @@ INTERVALS = (
 BLOCKS = (
     "of which session classes of the same rows are taken for those of which after the last "
     "session, in % of the images of the true session (colours by square root)."
-)
-
-
-@dataclass(frozen=True)
-class BySession:
-    """A table with a column for each session from `first` on, and perhaps the mean of some.
-
-    `figure` is the column of the session frame; `mean_from` the first session of the mean.
-    """
-
-    name: str
-    title: str
-    figure: str
-    best: Literal["highest", "lowest"] = "lowest"
-    first: int = 1
-    mean_from: int | None = None
-    note: str = ""
-
-    def section(self, sessions: pd.DataFrame) -> Section:
-        """Return the table under its title."""
-        shown = sessions[sessions["session"] >= self.first]
-        found, known = by_session(shown, self.figure, self.mean_from)
-        columns = [Column(f"session_{t}", str(t), "Session", best=self.best) for t in known]
-        if self.mean_from is not None:
-            columns.append(Column("mean", "Mean", best=self.best))
-        table = Table(self.name, found, [*ROW_COLUMNS, *columns])
-        return Section(self.title, [table, self.note] if self.note else [table])
-
-
-TABLES = (
-    BySession(
-        "base-to-new", "Base images taken for new classes, session by session (%)", "base_to_new"
-    ),
-    BySession(
-        "new-to-base", "New images taken for base classes, session by session (%)", "new_to_base"
-    ),
-    BySession(
-        "forgetting",
-        "Forgetting, by session",
-        "forgetting",
-        first=0,
-        mean_from=0,
-        note=FORGETTING_NOTE,
-    ),
-    BySession(
-        "plasticity", "Plasticity, by session", "plasticity", "highest", 0, 1, PLASTICITY_NOTE
-    ),
 )
 
 
@@ -148,6 +103,8 @@ class Confusion(Report):
         matrices = matrices_of(chosen)
         sessions = session_frame(chosen, matrices)
         pairs = pairs_frame(chosen, matrices, params.pairs)
+        nothing = "No image was taken for another class."
+        listed = nothing if pairs.empty else Table("pairs", pairs, PAIR_COLUMNS)
         drawn = chosen.labels[:MOST_DRAWN]
         rates = drawn_rates(sessions[sessions["label"].isin(drawn)])
         blocks = {label: mean_blocks(chosen, label, matrices) for label in drawn}
@@ -155,9 +112,15 @@ class Confusion(Report):
         return Document(
             title=f"Confusion on {protocol.title} ({protocol.name})",
             parts=[
-                Section(RATES_TITLE, [_rates_table(sessions), RATES_NOTE]),
-                *(each.section(sessions) for each in TABLES if sessions["session"].max()),
-                Section("Classes most confused after the last session", [_pairs(pairs)]),
+                Section(
+                    "Errors after the last session",
+                    [
+                        Table(self.name, last_rates(sessions), [*ROW_COLUMNS, *RATE_COLUMNS]),
+                        RATES_NOTE,
+                    ],
+                ),
+                *(_by_session(sessions) if sessions["session"].max() else ()),
+                Section("Classes most confused after the last session", [listed]),
                 INTERVALS,
                 Figure("rates", lambda: rate_figure(rates), rates, _drawn(chosen)),
                 Figure(
@@ -173,13 +136,24 @@ class Confusion(Report):
         )
 
 
-def _rates_table(sessions: pd.DataFrame) -> Table:
-    return Table("confusion", last_rates(sessions), [*ROW_COLUMNS, *RATE_COLUMNS])
+def _by_session(sessions: pd.DataFrame) -> Iterator[Section]:
+    """Yield a table for each figure that has a column a session."""
+    new = sessions[sessions["session"] > 0]
+    for figure, title in (("base_to_new", BASE_TO_NEW), ("new_to_base", NEW_TO_BASE)):
+        yield Section(title, [_session_table(new, figure, "lowest", None)])
+    forgetting = _session_table(sessions, "forgetting", "lowest", 0)
+    yield Section("Forgetting, by session", [forgetting, FORGETTING_NOTE])
+    plasticity = _session_table(sessions, "plasticity", "highest", 1)
+    yield Section("Plasticity, by session", [plasticity, PLASTICITY_NOTE])
 
 
-def _pairs(pairs: pd.DataFrame) -> Part:
-    nothing = "No image was taken for another class."
-    return nothing if pairs.empty else Table("pairs", pairs, PAIR_COLUMNS)
+def _session_table(
+    sessions: pd.DataFrame, figure: str, best: Literal["highest", "lowest"], mean_from: int | None
+) -> Table:
+    found, shown = by_session(sessions, figure, mean_from)
+    columns = [Column(f"session_{t}", str(t), "Session", best=best) for t in shown]
+    columns += [Column("mean", "Mean", best=best)] if mean_from is not None else []
+    return Table(figure.replace("_", "-"), found, [*ROW_COLUMNS, *columns])
 
 
 def _drawn(chosen: Chosen) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -106,8 +106,21 @@ def episode_rows(stored: Iterable[StoredEpisodes], registry: Registry) -> list[E
         run = each.spec.run
         key = (run.row, run.representation.seed, each.spec.design.queries)
         groups.setdefault(key, []).append(each)
-    labels = _labels(groups, registry)
-    return [_row(group, label) for group, label in zip(groups.values(), labels, strict=True)]
+    specs = {row: group[-1].spec.run for (row, _, _), group in groups.items()}
+    names = dict(zip(specs, row_labels(list(specs.values()), registry), strict=True))
+    seeds, counts = ({key[place] for key in groups} for place in (1, 2))
+    rows = []
+    for (row, seed, queries), group in groups.items():
+        label = names[row]
+        label += f", representation seed {seed}" if len(seeds) > 1 else ""
+        label += f", {queries} queries" if len(counts) > 1 else ""
+        version = group[-1].spec.version
+        current = [each for each in group if each.spec.version == version]
+        by_number = sorted(current, key=lambda each: each.spec.design.episodes)
+        largest = {(*setting_of(each), each.spec.run.seed): each for each in by_number}
+        kept = tuple(largest[key] for key in sorted(largest))
+        rows.append(EpisodeRow(label, kept, len(group) - len(current)))
+    return rows
 
 
 def reference_row(row: EpisodeRow, rows: Sequence[EpisodeRow], name: str) -> EpisodeRow | None:
@@ -133,29 +146,3 @@ def reference_row(row: EpisodeRow, rows: Sequence[EpisodeRow], name: str) -> Epi
         labels = ", ".join(repr(other.label) for other in fit)
         raise UsageError(f"against = {name!r} fits several rows; name one of them: {labels}")
     return fit[0] if fit else None
-
-
-def _labels(
-    groups: Mapping[tuple[str, int, int], Sequence[StoredEpisodes]], registry: Registry
-) -> list[str]:
-    """Return unique names: of methods, with seed of the representation and queries if needed."""
-    specs = {key[0]: group[-1].spec.run for key, group in groups.items()}
-    names = dict(zip(specs, row_labels(list(specs.values()), registry), strict=True))
-    seeds, queries = ({key[place] for key in groups} for place in (1, 2))
-    labels = []
-    for row, seed, count in groups:
-        label = names[row]
-        label += f", representation seed {seed}" if len(seeds) > 1 else ""
-        label += f", {count} queries" if len(queries) > 1 else ""
-        labels.append(label)
-    return labels
-
-
-def _row(group: Sequence[StoredEpisodes], label: str) -> EpisodeRow:
-    """Return the row of episodes that are alike but for setting, seed and code, oldest first."""
-    version = group[-1].spec.version
-    current = [each for each in group if each.spec.version == version]
-    by_number = sorted(current, key=lambda each: each.spec.design.episodes)
-    largest = {(*setting_of(each), each.spec.run.seed): each for each in by_number}
-    stored = tuple(largest[key] for key in sorted(largest))
-    return EpisodeRow(label, stored, len(group) - len(current))

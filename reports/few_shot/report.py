@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pandas as pd
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from fscil_bench.defaults import FIRST_METHOD, REPRESENTATION
 from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.metrics import mean_interval
+from fscil_bench.params import AS_WORDS
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Column, Document, Lack, Notes, Report, Table
 from fscil_bench.reporting.choice import asked_for
@@ -48,13 +49,7 @@ DIFFERENCE = (
 )
 
 
-def _numbers(value: object) -> object:
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-
-
-Shots = Annotated[
-    tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), BeforeValidator(_numbers)
-]
+Shots = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), AS_WORDS]
 """One or several numbers; on a command line `1,5`."""
 
 
@@ -82,8 +77,13 @@ class FewShot(Report):
 
     def requests(self, params: Any) -> Sequence[Wanted]:
         """Return the episodes of the methods named, or of all that learn them without images."""
-        selection = self.results.selection
-        named = selection.methods or _learning_from_features(self.results.registry)
+        selection, registry = self.results.selection, self.results.registry
+        known = ((name, registry.get("method", name).value) for name in registry.names("method"))
+        named = selection.methods or [
+            name
+            for name, method in known
+            if method.learns_episodes() and not method.needs.images and not method.needs.extras
+        ]
         return [
             Wanted(
                 RunRequest(method, self._protocol, representation, seed=seed),
@@ -115,12 +115,11 @@ class FewShot(Report):
         # The best row of the last setting ends the table.
         rows.sort(key=lambda row: row.interval(max(row.accuracies)).mean)
         protocol = rows[0].spec.protocol
-        compared = DIFFERENCE.format(name=params.against)
         return Document(
             title=f"{protocol.title} ({protocol.name}): few-shot classification",
             parts=[
                 episode_table(rows, params.against),
-                *([compared] if params.against else []),
+                *([DIFFERENCE.format(name=params.against)] if params.against else []),
                 Notes(episode_notes(rows, registry)),
             ],
             lacks=[Lack("", command) for command in missing],
@@ -165,18 +164,15 @@ def episode_table(rows: Sequence[EpisodeRow], against: str) -> Table:
     settings = sorted({setting for row in rows for setting in row.accuracies})
     columns = [Column(s.key, s.title, best="highest") for s in settings]
     if against:
-        columns += [
-            Column(f"{s.key}_difference", f"{s.title} − {against}", best="highest")
-            for s in settings
-        ]
+        titles = {f"{s.key}_difference": f"{s.title} − {against}" for s in settings}
+        columns += [Column(key, title, best="highest") for key, title in titles.items()]
     lines = []
     for row in rows:
         cells = [row.interval(setting) for setting in settings]
+        line = {"label": row.label, "runs": max(cell.count for cell in cells), **_identity(row)}
         if against:
             other = reference_row(row, rows, against)
             cells += [row.minus(other, s) if other else mean_interval([]) for s in settings]
-        line = {"label": row.label, "runs": max(c.count for c in cells[: len(settings)])}
-        line |= _identity(row)
         for column, cell in zip(columns, cells, strict=True):
             line[f"{column.key}_mean"] = cell.mean
             line[f"{column.key}_half_width"] = cell.half_width
@@ -217,6 +213,8 @@ def _identity(row: EpisodeRow) -> dict[str, Any]:
 
 def _facts(row: EpisodeRow, registry: Registry) -> dict[str, str]:
     spec, records = row.spec, [each.record for each in row.stored]
+    counts = {setting.title: len(own) for setting, own in row.accuracies.items()}
+    told = counts if len(set(counts.values())) > 1 else {}  # else the table's n says it
     facts = {
         **training_facts(spec, registry),
         **image_facts(spec, records),
@@ -224,7 +222,7 @@ def _facts(row: EpisodeRow, registry: Registry) -> dict[str, str]:
         "queries": f"{row.queries} queries a class",
         "draws": f"episodes drawn by seed {', '.join(map(str, row.seeds))}",
         "representation_seed": f"representation_seed {spec.representation.seed}",
-        "counts": _counts(row),
+        "counts": ", ".join(f"{title} n = {count}" for title, count in told.items()),
         "parameters": parameters_text([record.parameters for record in records]),
         "stored": f"{bytes_text([record.state_bytes for record in records])} stored",
         "engine": f"engine {spec.engine}, of the episodes {row.stored[0].spec.engine}",
@@ -232,24 +230,6 @@ def _facts(row: EpisodeRow, registry: Registry) -> dict[str, str]:
         "notes": notes_text(records),
     }
     return {name: text for name, text in facts.items() if text}
-
-
-def _counts(row: EpisodeRow) -> str:
-    """Say how many episodes each setting has, where the table's n does not."""
-    counts = {setting: len(own) for setting, own in row.accuracies.items()}
-    if len(set(counts.values())) == 1:
-        return ""
-    return ", ".join(f"{setting.title} n = {count}" for setting, count in counts.items())
-
-
-def _learning_from_features(registry: Registry) -> list[str]:
-    """Return the methods that learn episodes from the features of any representation."""
-    methods = ((name, registry.get("method", name).value) for name in registry.names("method"))
-    return [
-        name
-        for name, method in methods
-        if method.learns_episodes() and not method.needs.images and not method.needs.extras
-    ]
 
 
 def _is_stored(wanted: Wanted, stored: Sequence[StoredEpisodes]) -> bool:

@@ -30,11 +30,8 @@ def representation_gains(grid: Grid, recipe: Recipe) -> pd.DataFrame:
     lines = []
     for first, second in _compared_columns(grid, recipe):
         of, over = grid.columns[first], grid.columns[second]
-        gains = {
-            variant: _gains(grid.ruler(first, variant), grid.ruler(second, variant), PAIRING)
-            for variant in VARIANTS
-        }
-        lines.append(_line(f"{of} − {over}", gains, {"of": of, "over": over}))
+        sides = {v: (grid.ruler(first, v), grid.ruler(second, v)) for v in VARIANTS}
+        lines.append({"label": f"{of} − {over}", "of": of, "over": over} | _gains(sides, PAIRING))
     return _with_pairs(lines)
 
 
@@ -46,13 +43,11 @@ def method_gains(grid: Grid, facts: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for label, runs in grid.frame.groupby("label", sort=False):
         column, ruler = runs["column"].iloc[0], runs["ruler"]
-        gains = {
-            # Over itself a ruler gains nothing.
-            variant: _gains(runs[ruler != variant], grid.ruler(column, variant), NETWORK)
-            for variant in VARIANTS
-        }
+        # Over itself a ruler gains nothing.
+        sides = {v: (runs[ruler != v], grid.ruler(column, v)) for v in VARIANTS}
         if ruler.iloc[0] != "default":
-            lines.append(_line(str(label), gains, facts.loc[label].to_dict()))
+            own = {str(name): fact for name, fact in facts.loc[label].items()}
+            lines.append({"label": label, **own, **_gains(sides, NETWORK)})
     return _with_pairs(lines)
 
 
@@ -78,25 +73,24 @@ def _same_but_views(plain: RunSpec, flipped: RunSpec) -> bool:
     return plain.views == PLAIN and one == two
 
 
-def _gains(first: pd.DataFrame, second: pd.DataFrame, on: tuple[str, str]) -> dict[str, Any]:
-    """Return first − second in points, measure by measure; nothing without a pair."""
-    cells: dict[str, Any] = {}
-    for measure in MEASURED:
-        one, two = (side.set_index(list(on))[measure].to_dict() for side in (first, second))
-        interval = paired_interval(one, two)
-        cells[f"{measure}_mean"] = interval.mean
-        cells[f"{measure}_half_width"] = interval.half_width
-        cells[f"{measure}_n"] = interval.count
+def _gains(
+    sides: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], on: tuple[str, str]
+) -> dict[str, Any]:
+    """Return first − second in points, for each variant and measure, and their most pairs."""
+    cells: dict[str, Any] = {"runs": 0}
+    for variant, pair in sides.items():
+        first, second = (side.set_index(list(on)) for side in pair)
+        for measure in MEASURED:
+            gain = paired_interval(first[measure].to_dict(), second[measure].to_dict())
+            key = f"{variant}_{measure}"
+            cells |= {f"{key}_mean": gain.mean, f"{key}_half_width": gain.half_width}
+            cells[f"{key}_n"] = gain.count
+            cells["runs"] = max(cells["runs"], gain.count)
     return cells
 
 
-def _line(
-    label: str, gains: Mapping[str, Mapping[str, Any]], facts: Mapping[Any, Any]
-) -> dict[str, Any]:
-    cells = {f"{v}_{name}": value for v, own in gains.items() for name, value in own.items()}
-    pairs = max(value for name, value in cells.items() if name.endswith("_n"))
-    return {"label": label, "runs": pairs, **facts, **cells}
-
-
 def _with_pairs(lines: list[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame([line for line in lines if line["runs"]])
+    found = pd.DataFrame([line for line in lines if line["runs"]])
+    if len(found):
+        found.insert(1, "runs", found.pop("runs"))
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +14,7 @@ from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.facts import left_out_lines, row_facts, unequal_lines
-from fscil_bench.reporting.labels import (
-    PLAIN,
-    changed_params,
-    named_values,
-)
+from fscil_bench.reporting.labels import PLAIN, changed_params, named_values
 from fscil_bench.reporting.usual import alike, ruler_variant, usual_params, usual_representation
 from fscil_bench.spec import RunSpec, digest_of
 
@@ -115,19 +111,14 @@ def column_labels(specs: Sequence[RunSpec], registry: Registry) -> dict[str, str
 def grid_notes(grid: Grid) -> list[str]:
     """Return what must be said of the rows, gathered by what is said: a line a fact, not a row."""
     chosen = grid.chosen
-    facts = {label: row_facts(chosen, label) for label in chosen.labels}
-    names = dict.fromkeys(name for each in facts.values() for name in each)
+    facts = pd.DataFrame({label: row_facts(chosen, label) for label in chosen.labels}).T
     shared, lines = [], []
-    for name in names:
-        groups: dict[str, list[str]] = {}
-        for label, each in facts.items():
-            groups.setdefault(each.get(name, ""), []).append(label)
-        groups.pop("", None)
-        for text, labels in groups.items():
-            if len(labels) == len(facts):
-                shared.append(text)
+    for name, texts in facts.items():
+        for text, own in texts.groupby(texts, sort=False):
+            if len(own) == len(facts):
+                shared.append(str(text))
             elif name != "representation":  # which the labels name
-                lines.append(f"{text}: {_named(labels, grid)}.")
+                lines.append(f"{text}: {_named(own.index, grid)}.")
     return [
         *(["All rows: " + "; ".join(shared) + "."] if shared else []),
         *lines,
@@ -140,7 +131,7 @@ def grid_notes(grid: Grid) -> list[str]:
     ]
 
 
-def _named(labels: Sequence[str], grid: Grid) -> str:
+def _named(labels: Collection[str], grid: Grid) -> str:
     """Return the labels; a column that is there as a whole is named as such."""
     names: list[str] = []
     for brought, own in grid.frame.groupby("brought", sort=False)["label"].unique().items():

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 
 from fscil_bench.report import Column, Figure, Notes, Section, Table
-from fscil_bench.reporting.accuracy import accuracy_columns, accuracy_frame
+from fscil_bench.reporting.accuracy import SUMMARY, accuracy_columns, accuracy_frame
+from fscil_bench.reporting.measures import formulas
 from fscil_bench.reporting.panels import Panel
-from fscil_bench.reporting.sentences import difference_sentence
 
 from .shelf import Shelf
-from .study import Findings, Study, interval_table, panel_figure
+from .study import PAIRED, Findings, Study, interval_table, panel_figure, told
 from .terms import StudyParams, Terms
-from .values import apart, curves, difference, interval
+from .values import apart, gaps, points
 from .variants import Variant
 
 BASELINE, SAMPLER, MAPPING, RECURRENT = "baseline", "+ sampler", "+ mapping", "+ recurrent"
-ACCURACY = (
-    "Accuracy in each session, its average, PD, PR and the last session's base, new and harmonic "
-    "mean, in %; ± is the half-width of the 95 % Student-t interval over n seeds. The paper's "
-    '"Gaussian sampler" is the row "+ mapping"; "+ sampler" has the shared covariance.'
-)
-DIFFERENCES = (
-    "Accuracy in points, paired by seed, ± the half-width of the 95 % Student-t interval of the "
-    "mean difference. A row compares what stands before − with what stands after it."
+ROWS = (
+    'The paper\'s "Gaussian sampler" is the row "+ mapping"; "+ sampler" has the shared covariance.'
 )
 PARTS = {"base": "Base", "new": "New", "harmonic": "HM"}
 
@@ -37,37 +32,30 @@ class Ablation(Study):
     name = "ablation"
     title = "What each part of LDC adds"
 
-    def variants(self, terms: Terms, params: StudyParams) -> list[Variant]:
+    def variants(self, terms: Terms[StudyParams]) -> dict[str, Variant]:
         """Return the four rows of the ablation."""
-        del params
-        return list(ablation_variants(terms).values())
+        return ablation_variants(terms)
 
-    def findings(self, terms: Terms, shelf: Shelf, params: StudyParams) -> Findings:
+    def findings(self, terms: Terms[StudyParams], shelf: Shelf) -> Findings:
         """Return accuracies of the rows, and paired differences from row to row."""
-        del params
-        seen = [terms.protocol.classes_seen(t) for t in range(terms.protocol.sessions + 1)]
-        runs = {name: shelf.runs(variant) for name, variant in ablation_variants(terms).items()}
+        runs = shelf.named()
         pairs = [*((after, before) for before, after in pairwise(runs)), (RECURRENT, BASELINE)]
-        figure = "accuracy after the last session"
-        sentences = [
-            difference_sentence(
-                after, before, figure, difference(runs[after], runs[before], "last")
-            )
-            for after, before in pairs
-        ]
-        sides = {f"{after} − {before}": (runs[after], runs[before]) for after, before in pairs}
+        columns = [Column(f"session_{t}", str(t), "Session") for t in range(len(terms.seen))]
+        columns += [Column(f"last_{part}", word, "Last session") for part, word in PARTS.items()]
+        above = gaps(runs, pairs, [column.key for column in columns])
+        differences = interval_table("ablation-differences", above, columns, PAIRED, ())
         return Findings(
             [
-                Notes(sentences),
-                Section("Accuracy", ablation_tables(shelf, runs, ACCURACY)),
-                Section("Differences", [_differences(sides, len(seen))]),
-                _curves(runs, seen),
+                Notes(told(runs, pairs, "last")),
+                Section("Accuracy", ablation_tables(shelf, runs)),
+                Section("Differences", [differences]),
+                _curves(runs, terms.seen),
             ],
             runs,
         )
 
 
-def ablation_variants(terms: Terms) -> dict[str, Variant]:
+def ablation_variants(terms: Terms[Any]) -> dict[str, Variant]:
     """Return the rows of the ablation by name.
 
     The paper's "Gaussian sampler" includes the mapping; what the sampler does with the shared
@@ -82,40 +70,24 @@ def ablation_variants(terms: Terms) -> dict[str, Variant]:
     }
 
 
-def ablation_tables(shelf: Shelf, runs: Mapping[str, pd.DataFrame], note: str) -> list[Table]:
+def ablation_tables(shelf: Shelf, runs: Mapping[str, pd.DataFrame]) -> list[Table]:
     """Return the table of the rows that have runs, if any has."""
     if not any(map(len, runs.values())):
         return []
     chosen = shelf.chosen(runs)
-    return [Table("ablation", accuracy_frame(chosen), accuracy_columns(chosen), notes=[note])]
-
-
-def _differences(sides: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], sessions: int) -> Table:
-    columns = [Column(f"session_{t}", str(t), "Session") for t in range(sessions)]
-    columns += [Column(f"last_{part}", heading, "Last session") for part, heading in PARTS.items()]
-    keys = [column.key for column in columns]
-    pairs = {name: apart(*side, keys) for name, side in sides.items()}
-    return interval_table("ablation-differences", pairs, columns, DIFFERENCES)
+    frame, columns = accuracy_frame(chosen), accuracy_columns(chosen)
+    return [Table("ablation", frame, columns, formulas=formulas(*SUMMARY), notes=[ROWS])]
 
 
 def _curves(runs: Mapping[str, pd.DataFrame], seen: Sequence[int]) -> Figure:
     keys = {n: f"session_{t}" for t, n in enumerate(seen)}
-    base = runs[BASELINE]
-    reached = {
-        name: {n: interval(own, key) for n, key in keys.items()} for name, own in runs.items()
+    rows = {name: own for name, own in runs.items() if name != BASELINE}
+    above = {name: apart(own, runs[BASELINE], keys.values()) for name, own in rows.items()}
+    x, y = "Number of classes seen", "Above the baseline (points)"
+    drawn = {
+        "accuracy against the number of classes seen": Panel(x, "Accuracy (%)", points(runs, keys)),
+        "what a row has above the baseline, paired by seed": Panel(
+            x, y, points(above, keys), bars=True, zero=True
+        ),
     }
-    above = {
-        name: {n: difference(own, base, key) for n, key in keys.items()}
-        for name, own in runs.items()
-        if name != BASELINE
-    }
-    x_label = "Number of classes seen"
-    panels = [
-        Panel(x_label, "Accuracy (%)", curves(reached)),
-        Panel(x_label, "Above the baseline (points)", curves(above), bars=True, zero=True),
-    ]
-    caption = (
-        "(a) Accuracy against the number of classes seen, (b) what a row has above the baseline, "
-        "paired by seed; bands and bars are 95 % intervals over seeds."
-    )
-    return panel_figure("ablation-curves", panels, caption)
+    return panel_figure("ablation-curves", drawn, "bands and bars are 95 % intervals over seeds.")

@@ -33,15 +33,10 @@ def loss_curves(shelf: Shelf, variant: Variant, name: str) -> dict[int, np.ndarr
     return {seed: curve for seed, curve in found.items() if curve is not None and len(curve)}
 
 
-def common_threshold(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the loss at which both training curves (epochs,) count as converged.
-
-    It is the higher of the two final values, plus 5 % of that curve's fall from its first epoch,
-    so that each curve reaches it before its last epoch, and noise in the last one decides little.
-    """
-    highest = max(one, other, key=lambda curve: float(curve[-1]))
-    fall = max(0.0, float(highest[0] - highest[-1]))
-    return float(highest[-1]) + FALL_LEFT * fall
+def by_step(curves: Mapping[int, np.ndarray]) -> pd.DataFrame:
+    """Return a line for each curve and a column for each step, from 1, as far as all go."""
+    count = min(map(len, curves.values()), default=0)
+    return pd.DataFrame([curve[:count] for curve in curves.values()], columns=range(1, count + 1))
 
 
 def epochs_to(curve: np.ndarray, threshold: float) -> int:
@@ -53,16 +48,18 @@ def epochs_to(curve: np.ndarray, threshold: float) -> int:
 def epochs_to_common(
     first: Mapping[int, np.ndarray], second: Mapping[int, np.ndarray]
 ) -> pd.DataFrame:
-    """Return the epochs of `first` and `second` to their common threshold, for seeds of both.
+    """Return when training curves (epochs,) by seed are both down, for the seeds that both have.
 
-    Args:
-        first: training curves (epochs,) by seed.
-        second: those that they are compared with.
+    Columns `first` and `second`: epochs to their common threshold, the higher of the two final
+    values plus 5 % of that curve's fall from its first epoch. So each curve reaches it before its
+    last epoch, and noise in the last one decides little.
     """
     found = {}
     for seed in (seed for seed in first if seed in second):
         pair = first[seed], second[seed]
-        found[seed] = [float(epochs_to(curve, common_threshold(*pair))) for curve in pair]
+        highest = max(pair, key=lambda curve: float(curve[-1]))
+        fall = max(0.0, float(highest[0] - highest[-1]))
+        found[seed] = [epochs_to(curve, float(highest[-1]) + FALL_LEFT * fall) for curve in pair]
     columns = ["first", "second"]
     return pd.DataFrame.from_dict(found, orient="index", columns=columns, dtype=float)
 

@@ -10,21 +10,17 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from fscil_bench.metrics import Interval, mean_interval
-from fscil_bench.report import Column, Figure, Notes, Section, Table
+from fscil_bench.report import Column, Figure, Notes, Section
 from fscil_bench.reporting.panels import Panel
-from fscil_bench.reporting.sentences import difference_sentence, number
+from fscil_bench.reporting.sentences import number
 
-from .convergence import classifier_loss, epochs_to_common, loss_curves
+from .convergence import by_step, classifier_loss, epochs_to_common, loss_curves
 from .divergence import group_kl
 from .shelf import Shelf
-from .study import Findings, Study, interval_table, panel_figure
+from .study import PAIRED, Findings, Study, interval_table, panel_figure, told
 from .terms import COVARIANCES, StudyParams, Terms
-from .values import apart, curves, difference, interval
+from .values import gaps, interval, points
 from .variants import Variant
-
-Losses = Mapping[str, Mapping[int, np.ndarray]]
-"""Loss curves by covariance and seed."""
 
 ACCURACIES = {"last": "all", "last_base": "base", "last_new": "new", "last_harmonic": "HM"}
 _KL = "KL (millinats)"
@@ -35,16 +31,13 @@ COLUMNS = (
     Column("kl_base", "base", _KL, best="lowest"),
     Column("kl_new", "new", _KL, best="lowest"),
 )
-HEADING = "One session of unseen classes"
-PAIRED = "Mean of the differences, paired by seed, ± the half-width of its 95 % Student-t interval."
 NOTE = (
     "One session of {way} classes that neither the network nor the unit has seen; accuracy after "
     "it. Epochs: until the classifier's training loss is at a threshold common to both, the higher "
     "of the two final losses plus 5 % of that curve's fall, seed by seed. Each loss is taken on "
     "its own samples: tighter ones are easier to fit, whether or not they are right. KL: of "
     "generated features to test images', sliced, averaged over classes (too large by about the "
-    "same for both); – where features are not at hand. ± is the half-width of the 95 % Student-t "
-    "interval over n seeds."
+    "same for both); – where features are not at hand."
 )
 
 
@@ -66,91 +59,76 @@ class MappingStrategy(Study):
     title = "Mapped against empirical covariance"
     Params = MappingParams
 
-    def variants(self, terms: Terms, params: MappingParams) -> list[Variant]:
+    def variants(self, terms: Terms[MappingParams]) -> dict[str, Variant]:
         """Return one session of unseen classes with each covariance."""
-        return [terms.one_session(each, params.unseen) for each in COVARIANCES]
+        return {each: terms.one_session(each, terms.params.unseen) for each in COVARIANCES}
 
-    def findings(self, terms: Terms, shelf: Shelf, params: MappingParams) -> Findings:
+    def findings(self, terms: Terms[MappingParams], shelf: Shelf) -> Findings:
         """Return convergence, accuracy and divergence of both covariances."""
-        variants = dict(zip(COVARIANCES, self.variants(terms, params), strict=True))
-        losses = {n: loss_curves(shelf, each, classifier_loss(1)) for n, each in variants.items()}
+        del terms
+        variants = shelf.variants.items()
+        losses = {name: loss_curves(shelf, each, classifier_loss(1)) for name, each in variants}
         epochs = epochs_to_common(*losses.values()).set_axis(list(COVARIANCES), axis="columns")
         runs = {}
-        for name, variant in variants.items():
+        for name, variant in variants:
             finals = {seed: float(curve[-1]) for seed, curve in losses[name].items()}
             kl = 1000 * group_kl(shelf, variant).add_prefix("kl_")
             own = shelf.runs(variant).join(kl)
             runs[name] = own.assign(epochs=epochs[name], final_loss=pd.Series(finals, dtype=float))
-        note = NOTE.format(way=variants["mapped"].overrides["way"])
+        apart = gaps(runs, [COVARIANCES], [column.key for column in COLUMNS])
+        plain = [replace(column, best="none") for column in COLUMNS]
+        note = NOTE.format(way=shelf.variants["mapped"].overrides["way"])
+        table = interval_table(self.name, runs, COLUMNS, note)
+        differences = interval_table("mapping-differences", apart, plain, PAIRED, ())
         return Findings(
             [
                 Notes(_sentences(runs)),
-                Section(HEADING, [interval_table("mapping-strategy", runs, COLUMNS, note)]),
-                Section("Difference", [_apart(runs)]),
-                _figure(runs, losses),
+                Section("One session of unseen classes", [table]),
+                Section("Difference", [differences]),
+                _figure(runs, apart, losses),
             ],
             runs,
         )
 
 
-def _apart(runs: Mapping[str, pd.DataFrame]) -> Table:
-    """Return mapped − empirical."""
-    columns = [replace(column, best="none") for column in COLUMNS]
-    pair = runs[COVARIANCES[0]], runs[COVARIANCES[1]]
-    both = {" − ".join(COVARIANCES): apart(*pair, [column.key for column in columns])}
-    return interval_table("mapping-differences", both, columns, PAIRED)
-
-
 def _sentences(runs: Mapping[str, pd.DataFrame]) -> list[str]:
-    named = "covariance=mapped", "covariance=empirical"
-    pair = runs[COVARIANCES[0]], runs[COVARIANCES[1]]
+    named = {f"covariance={name}": own for name, own in runs.items()}
     figures = [
         ("epochs", "number of epochs to the common threshold", "epochs"),
         ("last_new", "accuracy on unseen classes", "points"),
         ("last", "accuracy on all classes", "points"),
     ]
-    if all(own["kl_new"].notna().any() for own in pair):
+    if all(own["kl_new"].notna().any() for own in runs.values()):
         what = "KL of generated to real features of unseen classes"
         figures.append(("kl_new", what, "millinats"))
-    sentences = [
-        difference_sentence(*named, figure, difference(*pair, key), unit)
-        for key, figure, unit in figures
-    ]
-    finals = [interval(own, "final_loss") for own in pair]
+    mapped, empirical = named
+    pairs = [(mapped, empirical)]
+    sentences = [line for figure in figures for line in told(named, pairs, *figure)]
+    finals = [interval(own, "final_loss") for own in runs.values()]
     if all(final.count for final in finals):
         texts = " and ".join(number(final.mean) for final in finals)
         sentences.append(f"Their final training losses are {texts}, each on its own samples.")
     return sentences
 
 
-def _figure(runs: Mapping[str, pd.DataFrame], losses: Losses) -> Figure:
-    ticks: dict[float, str] = dict(enumerate(ACCURACIES.values()))
-    reached = {
-        name: {place: interval(own, key) for place, key in enumerate(ACCURACIES)}
-        for name, own in runs.items()
-    }
-    pair = runs[COVARIANCES[0]], runs[COVARIANCES[1]]
-    gained = {place: difference(*pair, key) for place, key in enumerate(ACCURACIES)}
-    between = {" − ".join(COVARIANCES): gained}
-    tested = "Test classes"
+def _figure(
+    runs: Mapping[str, pd.DataFrame],
+    apart: Mapping[str, pd.DataFrame],
+    losses: Mapping[str, Mapping[int, np.ndarray]],
+) -> Figure:
+    keys = dict(enumerate(ACCURACIES))
+    ticks = {float(place): ACCURACIES[key] for place, key in keys.items()}
     bars: dict[str, Any] = {"names": ticks, "bars": True, "joined": False}
-    panels = [
-        Panel("Epoch", "Classifier's training loss", curves(_by_epoch(losses))),
-        Panel(tested, "Accuracy (%)", curves(reached), **bars),
-        Panel(tested, "Difference (points)", curves(between), **bars, zero=True),
-    ]
-    caption = (
-        "The classifier's training loss on its own samples, epoch by epoch; accuracy after the "
-        "session; its difference, paired by seed. Bands and bars are 95 % intervals over seeds."
-    )
-    return panel_figure("mapping-curves", panels, caption, 3)
-
-
-def _by_epoch(losses: Losses) -> dict[str, dict[int, Interval]]:
-    return {
-        name: {
-            step + 1: mean_interval([float(curve[step]) for curve in own.values()])
-            for step in range(min(map(len, own.values()), default=0))
-        }
-        for name, own in losses.items()
+    x, y = "Test classes", "Accuracy (%)"
+    drawn = {
+        "the classifier's training loss on its own samples, epoch by epoch": Panel(
+            "Epoch",
+            "Classifier's training loss",
+            points({n: by_step(c) for n, c in losses.items()}),
+        ),
+        "accuracy after the session": Panel(x, y, points(runs, keys), **bars),
+        "its difference, paired by seed": Panel(
+            x, "Difference (points)", points(apart, keys), **bars, zero=True
+        ),
     }
+    return panel_figure("mapping-curves", drawn, "bands and bars are 95 % intervals over seeds.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,17 +11,23 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from fscil_bench.metrics import Interval
 from fscil_bench.report import Column, Figure, Notes, Section
+from fscil_bench.reporting.measures import formulas
 from fscil_bench.reporting.panels import Panel
-from fscil_bench.reporting.sentences import difference_sentence
 from fscil_bench.reporting.tables import measure_columns
 
-from .convergence import FALL_LEFT, classifier_loss, loss_curves, remaining_fall, steps_to_fall
+from .convergence import (
+    FALL_LEFT,
+    by_step,
+    classifier_loss,
+    loss_curves,
+    remaining_fall,
+    steps_to_fall,
+)
 from .shelf import Shelf
-from .study import Findings, Study, interval_table, panel_figure
+from .study import Findings, Study, interval_table, panel_figure, told
 from .terms import LOSSES, StudyParams, Terms
-from .values import apart, busy_remarks, curves, difference, once, one_machine, point
+from .values import apart, busy_remarks, once, one_machine, points
 from .variants import Variant
 
 Losses = Mapping[str, Mapping[int, np.ndarray]]
@@ -43,12 +49,16 @@ COLUMNS = (
     Column("epochs", "Epochs", "Convergence", best="lowest"),
 )
 NOTE = (
-    "Accuracy in the last session in %, with its difference to {paper} in points, paired by seed; "
-    "± is the half-width of the 95 % Student-t interval over n seeds. Seconds, on one machine: the "
-    "unit's training, once for all seeds, and learning in all sessions after the base session. "
-    "Convergence: unit steps, and epochs of the classifier in the last session, until {left:.0%} "
-    "of a training curve's fall is left, over the seeds whose curves are kept; – where no curve is "
-    "stored or it does not fall."
+    f"Accuracies are those of the last session; − {PAPER} is what Last has above that of {PAPER}, "
+    "in points, paired by seed. Seconds, on one machine: the unit's training, once for all seeds, "
+    "and learning in all sessions after the base session. Convergence: unit steps, and epochs of "
+    f"the classifier in the last session, until {FALL_LEFT:.0%} of a training curve's fall is "
+    "left, over the seeds whose curves are kept; – where no curve is stored or it does not fall."
+)
+FALLS = (
+    "which part of a training loss's whole fall is still to come (1 at the first step, 0 at the "
+    "mean of the last tenth), so that losses of different kinds compare; running mean over a tenth "
+    "of the steps, less at the start. Means over the seeds whose curves are kept."
 )
 
 
@@ -71,16 +81,20 @@ class MatchingLoss(Study):
     title = "The loss that the calibration unit is trained with"
     Params = MatchingLossParams
 
-    def variants(self, terms: Terms, params: MatchingLossParams) -> list[Variant]:
+    def variants(self, terms: Terms[MatchingLossParams]) -> dict[tuple[str, str], Variant]:
         """Return LDC with each loss, on all seeds, and with its curves on some."""
-        return [*self._all(terms).values(), *self._kept(terms, params).values()]
+        some = {"seeds": terms.seeds[: terms.params.curves], "artifacts": True}
+        return {
+            (kind, loss): terms.complete(loss=loss, **fields)
+            for kind, fields in (("all", {}), ("curves", some))
+            for loss in LOSSES
+        }
 
-    def findings(self, terms: Terms, shelf: Shelf, params: MatchingLossParams) -> Findings:
+    def findings(self, terms: Terms[MatchingLossParams], shelf: Shelf) -> Findings:
         """Return accuracy, seconds and convergence for each loss."""
-        made = {loss: shelf.runs(variant) for loss, variant in self._all(terms).items()}
-        kept = self._kept(terms, params)
+        made = {loss: shelf.runs(shelf.variants["all", loss]) for loss in LOSSES}
         unit, classifier = (
-            {loss: loss_curves(shelf, variant, name) for loss, variant in kept.items()}
+            {loss: loss_curves(shelf, shelf.variants["curves", loss], name) for loss in LOSSES}
             for name in (UNIT_LOSS, classifier_loss(terms.protocol.sessions))
         )
         runs = {
@@ -93,37 +107,22 @@ class MatchingLoss(Study):
             )
             for loss, own in one_machine(made).items()
         }
-        note = NOTE.format(paper=PAPER, left=FALL_LEFT)
+        table = interval_table(self.name, runs, COLUMNS, NOTE, formulas(*ACCURACY))
+        sentences = told(runs, [(PAPER, loss) for loss in LOSSES if loss != PAPER], "last")
         return Findings(
             [
-                Notes([*_sentences(runs), *_fastest(runs)]),
-                Section("Losses", [interval_table("matching-loss", runs, COLUMNS, note)]),
+                Notes([*sentences, *_fastest(runs)]),
+                Section("Losses", [table]),
                 _curves(unit, classifier),
             ],
             runs,
             busy_remarks(runs),
         )
 
-    def _all(self, terms: Terms) -> dict[str, Variant]:
-        return {loss: terms.complete(loss=loss) for loss in LOSSES}
-
-    def _kept(self, terms: Terms, params: MatchingLossParams) -> dict[str, Variant]:
-        fields = {"seeds": terms.seeds[: params.curves], "artifacts": True}
-        return {loss: terms.complete(loss=loss, **fields) for loss in LOSSES}
-
 
 def _steps(curves: Mapping[int, np.ndarray]) -> pd.Series:
     steps = {seed: steps_to_fall(curve, FALL_LEFT) for seed, curve in curves.items()}
     return pd.Series(steps, dtype=float)
-
-
-def _sentences(runs: Mapping[str, pd.DataFrame]) -> list[str]:
-    figure = "accuracy after the last session"
-    return [
-        difference_sentence(PAPER, loss, figure, difference(runs[PAPER], own, "last"))
-        for loss, own in runs.items()
-        if loss != PAPER
-    ]
 
 
 def _fastest(runs: Mapping[str, pd.DataFrame]) -> list[str]:
@@ -141,37 +140,24 @@ def _fastest(runs: Mapping[str, pd.DataFrame]) -> list[str]:
 
 
 def _curves(unit: Losses, classifier: Losses) -> Figure:
-    kinds = (("Unit's training step", unit), ("Epoch in the last session", classifier))
-    panels = [
-        Panel(x_label, "Fall of the loss still to come", curves(_falls(losses)), zero=True)
-        for x_label, losses in kinds
-    ]
-    panels = [panel for panel in panels if len(panel.numbers)]
-    caption = (
-        "Which part of a training loss's whole fall is still to come (1 at the first step, 0 at "
-        "the mean of the last tenth), so that losses of different kinds compare; running mean over "
-        f"a tenth of the steps, less at the start. {' '.join(_titles(panels))} Means over the "
-        "seeds whose curves are kept."
-    )
-    return panel_figure("loss-curves", panels, caption)
-
-
-def _titles(panels: Sequence[Panel]) -> list[str]:
-    titles = {
-        "Unit's training step": "the unit's matching loss, trained once for all seeds.",
-        "Epoch in the last session": "the classifier's loss in the last session.",
+    y = "Fall of the loss still to come"
+    drawn = {
+        "the unit's matching loss, trained once for all seeds": Panel(
+            "Unit's training step", y, points(_falls(unit)), zero=True
+        ),
+        "the classifier's loss in the last session": Panel(
+            "Epoch in the last session", y, points(_falls(classifier)), zero=True
+        ),
     }
-    return [f"({'ab'[i]}) {titles[panel.x_label]}" for i, panel in enumerate(panels)]
+    return panel_figure("loss-curves", drawn, FALLS)
 
 
-def _falls(losses: Losses) -> dict[str, dict[int, Interval]]:
+def _falls(losses: Losses) -> dict[str, pd.DataFrame]:
     """Return what is still to come of each loss's fall, by step: means over those that fall."""
     found = {}
     for loss, own in losses.items():
-        falls = [remaining_fall(curve) for curve in own.values()]
-        falls = [fall for fall in falls if not np.isnan(fall).any()]
-        steps = range(min(map(len, falls), default=0))
+        falls = {seed: remaining_fall(curve) for seed, curve in own.items()}
+        steps = by_step({seed: fall for seed, fall in falls.items() if not np.isnan(fall).any()})
         # One curve is all that a seed tells of the unit: it has no interval.
-        means = {step + 1: point(float(np.mean([fall[step] for fall in falls]))) for step in steps}
-        found[loss] = means
+        found[loss] = steps.mean().to_frame().T
     return found

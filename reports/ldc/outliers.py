@@ -11,15 +11,15 @@ from pydantic import Field
 
 from fscil_bench.errors import UsageError
 from fscil_bench.params import AS_WORDS
-from fscil_bench.report import Column, Figure, Notes, Section, Table
+from fscil_bench.report import Column, Figure, Notes, Section
+from fscil_bench.reporting.measures import formulas
 from fscil_bench.reporting.panels import Panel
-from fscil_bench.reporting.sentences import difference_sentence
 from fscil_bench.reporting.tables import measure_columns
 
 from .shelf import Shelf
-from .study import Findings, Study, interval_table, panel_figure
+from .study import Findings, Study, interval_table, panel_figure, told
 from .terms import StudyParams, Terms
-from .values import apart, curves, difference, interval
+from .values import apart, points
 from .variants import Variant
 
 Runs = Mapping[tuple[str, str], pd.DataFrame]
@@ -46,17 +46,14 @@ DIFFERENCES = (
 NOTE = (
     "Shots are drawn from the fraction of a class's training images that lie farthest from its "
     "mean in the network's features (Euclidean distance), or from all of them. The {shot} farthest "
-    "are the same for every seed, so that there ± is of the methods' own noise alone. Accuracy and "
-    "PR in %, PD in points; ncm in Tukey space; ± is the half-width of the 95 % Student-t interval "
-    "over n seeds."
+    "are the same for every seed, so that there ± is of the methods' own noise alone; ncm in Tukey "
+    "space."
 )
 PAIRED = (
-    "ldc minus another method with the same shots, paired by seed, in points; a lower PD is the "
-    "better one. The columns on the right are the same less what it is for normal shots of the "
-    "same seed: whether the gain grows with outliers."
+    "ldc minus another method with the same shots, paired by seed, in points, ± the half-width of "
+    "the 95 % Student-t interval; a lower PD is the better one. The columns on the right are the "
+    "same less what it is for normal shots of the same seed: whether the gain grows with outliers."
 )
-
-
 Fractions = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1), AS_WORDS
 ]
@@ -82,7 +79,7 @@ class Outliers(Study):
     title = "Shots far from their class mean"
     Params = OutliersParams
 
-    def variants(self, terms: Terms, params: OutliersParams) -> list[Variant]:
+    def variants(self, terms: Terms[OutliersParams]) -> dict[tuple[str, str], Variant]:
         """Return every method with every kind of shots.
 
         Raises:
@@ -93,118 +90,96 @@ class Outliers(Study):
                 "outliers compares splits: leave --split away, and say with "
                 "--set fractions=0.1,0.5 from which parts of a class shots are drawn"
             )
-        return list(_variants(terms, _splits(terms, params)).values())
+        found = {}
+        for split in _splits(terms):
+            found[split, "ncm"] = terms.ncm("tukey", split=split)
+            found[split, "free_lunch"] = terms.free_lunch(split=split)
+            found[split, "ldc"] = terms.ldc(split=split)
+        return found
 
-    def findings(self, terms: Terms, shelf: Shelf, params: OutliersParams) -> Findings:
+    def findings(self, terms: Terms[OutliersParams], shelf: Shelf) -> Findings:
         """Return accuracies for every kind of shots, and differences between methods."""
-        names = _splits(terms, params)
-        runs = {key: shelf.runs(variant) for key, variant in _variants(terms, names).items()}
+        names, runs = _splits(terms), shelf.named()
         farthest = next(iter(names))
-        shown = {method: (runs[NORMAL, method], runs[farthest, method]) for method in METHODS}
+        gains = {
+            (split, rival): apart(runs[split, "ldc"], runs[split, rival], KEYS)
+            for split in names
+            for rival in RIVALS
+        }
+        reached = {
+            f"{method}, {names[split]}": own.assign(method=method, split=split)
+            for (split, method), own in runs.items()
+        }
+        gained = {
+            f"ldc − {rival}, {names[split]}": own.join(_more(gains, split, rival)).assign(
+                rival=rival, split=split
+            )
+            for (split, rival), own in gains.items()
+        }
+        note, facts = NOTE.format(shot=terms.protocol.shot), ["method", "split"]
+        accuracy = interval_table("outliers", reached, COLUMNS, note, formulas(*KEYS), facts)
+        facts = ["rival", "split"]
+        paired = interval_table("outliers-differences", gained, DIFFERENCES, PAIRED, (), facts)
         return Findings(
             [
-                Notes(_sentences(runs, names)),
-                Section("Accuracy", [_reached(runs, names, terms.protocol.shot)]),
-                Section("Differences", [_gained(runs, names)]),
-                _figure(runs, names),
+                Notes(_sentences(runs, gains, farthest, f"with the {names[farthest]} shots")),
+                Section("Accuracy", [accuracy]),
+                Section("Differences", [paired]),
+                _figure(runs, gains, names),
             ],
-            {method: normal if len(normal) else far for method, (normal, far) in shown.items()},
+            {m: runs[NORMAL, m] if len(runs[NORMAL, m]) else runs[farthest, m] for m in METHODS},
         )
 
 
-def _splits(terms: Terms, params: OutliersParams) -> dict[str, str]:
+def _splits(terms: Terms[OutliersParams]) -> dict[str, str]:
     """Return the splits, the farthest shots first, with what they are called."""
     images, shot = terms.protocol.train_images, terms.protocol.shot
     # A fraction of fewer images than shots is taken for just as many.
     farthest = shot / images if images else FALLBACK
     splits = {f"outlier:{farthest:g}": f"{shot} farthest"}
-    for fraction in sorted(params.fractions):
+    for fraction in sorted(terms.params.fractions):
         splits.setdefault(f"outlier:{fraction:g}", f"{100 * fraction:g} %")
     return splits | {NORMAL: "normal"}
 
 
-def _variants(terms: Terms, splits: Mapping[str, str]) -> dict[tuple[str, str], Variant]:
-    found = {}
-    for split in splits:
-        found[split, "ncm"] = terms.ncm("tukey", split=split)
-        found[split, "free_lunch"] = terms.free_lunch(split=split)
-        found[split, "ldc"] = terms.ldc(split=split)
-    return found
+def _more(gains: Runs, split: str, rival: str) -> pd.DataFrame:
+    """Return what a gain is for outliers, less what it is for normal shots."""
+    both = gains[split, rival], gains[NORMAL, rival]
+    more = apart(*both, KEYS) if split != NORMAL else pd.DataFrame(columns=KEYS, dtype=float)
+    return more.add_prefix("more_")
 
 
-def _reached(runs: Runs, names: Mapping[str, str], shot: int) -> Table:
-    labelled = {
-        f"{method}, {name}": runs[split, method].assign(method=method, split=split)
-        for split, name in names.items()
-        for method in METHODS
-    }
-    note = NOTE.format(shot=shot)
-    return interval_table("outliers", labelled, COLUMNS, note, ["method", "split"])
-
-
-def _gained(runs: Runs, names: Mapping[str, str]) -> Table:
-    labelled = {
-        f"ldc − {rival}, {name}": _gain(runs, split, rival)
-        .join(_more(runs, split, rival).add_prefix("more_"))
-        .assign(rival=rival, split=split)
-        for split, name in names.items()
-        for rival in RIVALS
-    }
-    facts = ["rival", "split"]
-    return interval_table("outliers-differences", labelled, DIFFERENCES, PAIRED, facts)
-
-
-def _gain(runs: Runs, split: str, rival: str) -> pd.DataFrame:
-    """Return what LDC has above a rival with the same shots, by seed."""
-    return apart(runs[split, "ldc"], runs[split, rival], KEYS)
-
-
-def _more(runs: Runs, split: str, rival: str) -> pd.DataFrame:
-    """Return what that gain is for outliers, less what it is for normal shots."""
-    if split == NORMAL:
-        return pd.DataFrame(columns=list(KEYS), dtype=float)
-    return apart(_gain(runs, split, rival), _gain(runs, NORMAL, rival), KEYS)
-
-
-def _sentences(runs: Runs, names: Mapping[str, str]) -> list[str]:
-    farthest = next(iter(names))
-    far, figure = f"with the {names[farthest]} shots", "accuracy after the last session"
-    sentences = []
-    for method in METHODS:
-        lost = difference(runs[NORMAL, method], runs[farthest, method], "last")
-        pair = f"{method} with normal shots", f"{method} {far}"
-        sentences.append(difference_sentence(*pair, figure, lost))
+def _sentences(runs: Runs, gains: Runs, farthest: str, far: str) -> list[str]:
+    normal = "with normal shots"
+    named = {f"{m} {normal}": runs[NORMAL, m] for m in METHODS}
+    named |= {f"{m} {far}": runs[farthest, m] for m in METHODS}
+    sentences = told(named, [(f"{m} {normal}", f"{m} {far}") for m in METHODS], "last")
     for rival in RIVALS:
-        gained = interval(_gain(runs, farthest, rival), "last")
-        sentences.append(difference_sentence(f"ldc {far}", rival, figure, gained))
-        more = interval(_more(runs, farthest, rival), "performance_retention")
-        pair = f"ldc {far}", "ldc with normal shots"
-        sentences.append(difference_sentence(*pair, f"gain in PR over {rival}", more))
+        sentences += told(named, [(f"ldc {far}", f"{rival} {far}")], "last")
+        grown = {f"ldc {far}": gains[farthest, rival], f"ldc {normal}": gains[NORMAL, rival]}
+        figure = f"gain in PR over {rival}"
+        sentences += told(grown, [(f"ldc {far}", f"ldc {normal}")], "performance_retention", figure)
     return sentences
 
 
-def _figure(runs: Runs, names: Mapping[str, str]) -> Figure:
+def _figure(runs: Runs, gains: Runs, names: Mapping[str, str]) -> Figure:
     ticks = {float(place): name for place, name in enumerate(names.values())}
-    reached = {method: {split: runs[split, method] for split in names} for method in METHODS}
-    gained = {
-        f"ldc − {rival}": {split: _gain(runs, split, rival) for split in names} for rival in RIVALS
-    }
-    x_label = "Shots from the farthest part of a class"
-    panels = [
-        Panel(x_label, "Accuracy, last session (%)", _by_split(reached), ticks, bars=True),
-        Panel(x_label, "Difference (points)", _by_split(gained), ticks, bars=True, zero=True),
-    ]
-    caption = (
-        "(a) Accuracy after the last session against where in a class its shots come from, (b) "
-        "differences paired by seed; bars are 95 % intervals over seeds."
-    )
-    return panel_figure("outlier-curves", panels, caption)
-
-
-def _by_split(measured: Mapping[str, Mapping[str, pd.DataFrame]]) -> pd.DataFrame:
-    return curves(
+    reached, gained = (
         {
-            label: {place: interval(runs, "last") for place, runs in enumerate(own.values())}
-            for label, own in measured.items()
+            f"{before}{label}": {
+                place: own[split, label]["last"] for place, split in enumerate(names)
+            }
+            for label in labels
         }
+        for own, labels, before in ((runs, METHODS, ""), (gains, RIVALS, "ldc − "))
     )
+    x, y = "Shots from the farthest part of a class", "Accuracy, last session (%)"
+    drawn = {
+        "accuracy after the last session against where in a class its shots come from": Panel(
+            x, y, points(reached), ticks, bars=True
+        ),
+        "differences paired by seed": Panel(
+            x, "Difference (points)", points(gained), ticks, bars=True, zero=True
+        ),
+    }
+    return panel_figure("outlier-curves", drawn, "bars are 95 % intervals over seeds.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -62,15 +62,18 @@ class Shelf:
     """The runs and episodes of some variants on one protocol, by seed.
 
     Attributes:
+        variants: by the names that a study has for them.
         problems: what is wrong with runs and episodes that are left out, in words.
         older: how many were left out because earlier code, or another network, made them.
         missing: what is not stored, as requests.
     """
 
-    def __init__(self, results: Results, protocol: Protocol, variants: Sequence[Variant]) -> None:
+    def __init__(
+        self, results: Results, protocol: Protocol, variants: Mapping[Any, Variant]
+    ) -> None:
         self.results, self.protocol, self.registry = results, protocol, results.registry
-        self.problems: list[str] = []
-        wanted = wanted_runs(variants, protocol, results.registry)
+        self.variants, self.problems = variants, list[str]()
+        wanted = wanted_runs(variants.values(), protocol, results.registry)
         runs = [run for run in results.runs if _run_key(run) in wanted]
         episodes = [each for each in results.episodes if _episodes_key(each) in wanted]
         made = [(run.record.created, run.spec) for run in runs]
@@ -106,6 +109,10 @@ class Shelf:
         found = self.stored(variant)
         values = self._values.loc[[run.key for run in found.values()]]
         return values.reset_index().set_axis(pd.Index(list(found), dtype=int))
+
+    def named(self) -> dict[Any, pd.DataFrame]:
+        """Return the frames of all variants, by their names."""
+        return {name: self.runs(variant) for name, variant in self.variants.items()}
 
     def chosen(self, rows: Mapping[str, pd.DataFrame]) -> Chosen:
         """Return some frames of runs as rows of a table; those without runs are left out."""

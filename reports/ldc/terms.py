@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict
@@ -23,6 +22,8 @@ SEEDS = tuple(range(10))
 LOSSES = ("kl", "emd", "js", "hellinger")
 COVARIANCES = ("mapped", "empirical")
 BUDGET_MODES = ("full", "low_rank")
+_FIELDS = ("seeds", "split", "overrides", "artifacts", "episodes")
+"""Of a variant, that can be changed; any other name is a parameter."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,22 @@ class StudyParams:
     free_lunch_set: str = ""
 
 
+Params = TypeVar("Params", bound=StudyParams)
+
+
 @dataclass(frozen=True)
-class Terms:
+class Terms(Generic[Params]):
     """What all runs of a study share, and the variants of methods that it compares."""
 
     protocol: Protocol
     registry: Registry
-    params: StudyParams
+    params: Params
     seeds: tuple[int, ...] = SEEDS
     split: str = "seeded"
     representation: str = "cosine"
 
     @classmethod
-    def asked(cls, report: str, results: Results, params: StudyParams) -> Self:
+    def asked(cls, report: str, results: Results, params: Params) -> Self:
         """Return the terms that a report was asked for.
 
         Raises:
@@ -70,17 +74,15 @@ class Terms:
         seeds, split = selection.seeds or SEEDS, selection.split or "seeded"
         return cls(protocol, registry, params, seeds, split, brought)
 
-    def ldc(self, **changes: Any) -> Variant:
-        """Return a variant of LDC: fields of `Variant`, and parameters beside `ldc_set`."""
-        return self._variant("ldc", self.params.ldc_set, changes)
+    @cached_property
+    def seen(self) -> list[int]:
+        """How many classes are seen after each session, base session first."""
+        return [self.protocol.classes_seen(t) for t in range(self.protocol.sessions + 1)]
 
-    def free_lunch(self, **changes: Any) -> Variant:
-        """Return a variant of Free-Lunch, likewise."""
-        return self._variant("free_lunch", self.params.free_lunch_set, changes)
-
-    def ncm(self, space: str, **changes: Any) -> Variant:
-        """Return class means in a feature space, likewise."""
-        return self._variant("ncm", "", {"space": space, **changes})
+    @property
+    def dim(self) -> int:
+        """D, the number of features."""
+        return feature_dim(self.protocol.backbone)
 
     @cached_property
     def recurrent_steps(self) -> int:
@@ -88,6 +90,18 @@ class Terms:
         given, owner = settings(self.params.ldc_set), "ldc_set: method 'ldc'"
         typed = typed_params("ldc", given, self.protocol, self.registry, owner)
         return max(1, int(typed.recurrent_steps))
+
+    def ldc(self, **changes: Any) -> Variant:
+        """Return a variant of LDC: fields of `Variant`, and parameters beside `ldc_set`."""
+        return self._variant("ldc", {**settings(self.params.ldc_set), **changes})
+
+    def free_lunch(self, **changes: Any) -> Variant:
+        """Return a variant of Free-Lunch, likewise."""
+        return self._variant("free_lunch", {**settings(self.params.free_lunch_set), **changes})
+
+    def ncm(self, space: str, **changes: Any) -> Variant:
+        """Return class means in a feature space, likewise."""
+        return self._variant("ncm", {"space": space, **changes})
 
     def complete(self, **changes: Any) -> Variant:
         """Return LDC with sampler, mapping and recurrence, and what is changed."""
@@ -99,11 +113,6 @@ class Terms:
         way = min(classes, self.protocol.classes - self.protocol.base_classes)
         changed = {"way": way, "sessions": 1}
         return self.complete(covariance=covariance, overrides=changed, artifacts=True)
-
-    @property
-    def dim(self) -> int:
-        """D, the number of features."""
-        return feature_dim(self.protocol.backbone)
 
     def budgeted(self, mode: str, **changes: Any) -> Variant:
         """Return Free-Lunch within the bytes of LDC's one covariance."""
@@ -132,15 +141,8 @@ class Terms:
                 words += ["--set", f"{key}={written}"]
         return shlex.join([*words, "--run-missing"])
 
-    def settings_lines(self) -> list[str]:
-        """Say what was set by hand in all runs of a method."""
-        given = {"ldc": self.params.ldc_set, "free_lunch": self.params.free_lunch_set}
-        return [f"{method} runs with {text}." for method, text in given.items() if text]
-
-    def _variant(self, method: str, fixed: str, changes: Mapping[str, Any]) -> Variant:
-        own = ("seeds", "split", "overrides", "artifacts", "episodes")
-        fields: dict[str, Any] = {name: v for name, v in changes.items() if name in own}
-        fields = {"seeds": self.seeds, "split": self.split, **fields}
-        params = {name: value for name, value in changes.items() if name not in own}
-        params = {**settings(fixed), **params}
+    def _variant(self, method: str, changes: dict[str, Any]) -> Variant:
+        fields: dict[str, Any] = {"seeds": self.seeds, "split": self.split}
+        fields |= {name: value for name, value in changes.items() if name in _FIELDS}
+        params = {name: value for name, value in changes.items() if name not in _FIELDS}
         return Variant(method, params, representation=self.representation, **fields)

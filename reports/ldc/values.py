@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.reporting.frame import run_frame
-from fscil_bench.reporting.statistics import aggregate
 from fscil_bench.reporting.statistics import differences as paired_differences
 from fscil_bench.store.runs import StoredRun
 
@@ -18,8 +18,9 @@ BUSY = 1.25
 FLOAT = 4
 """Bytes of a float32."""
 
-_SECONDS = ("learning", "last_learning", "pretrain_seconds")
+_SECONDS = r"^(learning|last_learning|pretrain_seconds|learn_\d+)$"
 _BY_SESSION = {"session": "accuracy", "learn": "learn_seconds", "state": "state_bytes"}
+_MACHINE = ("processor", "device", "threads")
 
 
 def run_values(sessions: pd.DataFrame, runs: Iterable[StoredRun]) -> pd.DataFrame:
@@ -44,15 +45,18 @@ def run_values(sessions: pd.DataFrame, runs: Iterable[StoredRun]) -> pd.DataFram
     last, before = grouped.nth(-1).set_index("key"), grouped.nth(-2).set_index("key")
     growth = (last["state_bytes"] - before["state_bytes"]) / last["way"]
     later = sessions[sessions["session"] > 0].groupby("key")["learn_seconds"]
-    records = {run.key: run.record for run in runs if run.key in values.index}
+    loads, machines = {}, {}
+    for run in (run for run in runs if run.key in values.index):
+        loads[run.key] = run.record.load
+        machines[run.key] = "; ".join(str(run.record.environment.get(name)) for name in _MACHINE)
     return values.assign(
         drop_slope=pd.Series({key: _drop_slope(own) for key, own in grouped}, dtype=float),
         learning=later.sum(),
         last_learning=later.last(),
         class_bytes=growth,
         fixed_bytes=(last["state_bytes"] - growth * last["classes_seen"]).round(),
-        load=pd.Series({key: record.load for key, record in records.items()}, dtype=float),
-        machine=pd.Series({k: _machine(r.environment) for k, r in records.items()}, dtype=object),
+        load=pd.Series(loads, dtype=float),
+        machine=pd.Series(machines, dtype=object),
     )
 
 
@@ -61,12 +65,19 @@ def interval(runs: pd.DataFrame, key: str) -> Interval:
     return mean_interval(runs[key].dropna().tolist())
 
 
-def apart(first: pd.DataFrame, second: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+def apart(first: pd.DataFrame, second: pd.DataFrame, keys: Iterable[str]) -> pd.DataFrame:
     """Return first − second for the runs that both have, paired by the frames' index."""
     shared = first.index.intersection(second.index, sort=False)
     pairs = {key: (first.loc[shared, key], second.loc[shared, key]) for key in keys}
     cells = {k: paired_differences(a.tolist(), b.tolist()) for k, (a, b) in pairs.items()}
     return pd.DataFrame(cells, shared)
+
+
+def gaps(
+    runs: Mapping[str, pd.DataFrame], pairs: Iterable[tuple[str, str]], keys: Sequence[str]
+) -> dict[str, pd.DataFrame]:
+    """Return the same of pairs of names, by `first − second`."""
+    return {f"{one} − {two}": apart(runs[one], runs[two], keys) for one, two in pairs}
 
 
 def difference(first: pd.DataFrame, second: pd.DataFrame, key: str) -> Interval:
@@ -84,46 +95,43 @@ def means(runs: Mapping[str, pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame
 
     A run without a value counts in the other columns alone.
     """
-    made = {name: own for name, own in runs.items() if len(own)}
-    if not made:
-        return pd.DataFrame({"runs": []}, pd.Index([], name="label"))
-    labelled = pd.concat(made, names=["label"]).reindex(columns=list(keys))
-    found = labelled.groupby("label", sort=False).size().to_frame("runs")
-    for key in keys:
-        valued = aggregate(labelled.dropna(subset=[key]), "label", [key])
-        found = found.join(valued.drop(columns="runs"))
-    counts = [f"{key}_n" for key in keys]
-    return found.fillna(dict.fromkeys(counts, 0)).astype(dict.fromkeys(counts, int))
+    lines: dict[str, dict[str, float]] = {}
+    for name, own in runs.items():
+        if len(own):
+            lines[name] = {"runs": len(own)}
+            for key, found in ((key, interval(own, key)) for key in keys):
+                cells = {"mean": found.mean, "half_width": found.half_width, "n": found.count}
+                lines[name] |= {f"{key}_{part}": value for part, value in cells.items()}
+    return pd.DataFrame(list(lines.values()), pd.Index(lines, name="label"))
 
 
-def curves(drawn: Mapping[str, Mapping[int, Interval]]) -> pd.DataFrame:
-    """Return the numbers of a panel: by label and position the interval there, if of any run."""
+def points(
+    runs: Mapping[str, pd.DataFrame | Mapping[Any, pd.Series]],
+    keys: Mapping[Any, Any] | None = None,
+) -> pd.DataFrame:
+    """Return the numbers of a panel: by label and position an interval, if any run has a value.
+
+    Args:
+        runs: columns of values, by label.
+        keys: which of the columns, by position; without, all, and each is called by its position.
+    """
     columns = ["label", "x", "mean", "low", "high", "n"]
     lines = [
-        (label, x, each.mean, each.low, each.high, each.count)
-        for label, points in drawn.items()
-        for x, each in points.items()
-        if each.count
+        (label, x, found.mean, found.low, found.high, found.count)
+        for label, own in runs.items()
+        for x, key in (keys or {x: x for x in own}).items()
+        if (found := mean_interval(own[key].dropna().tolist())).count
     ]
     return pd.DataFrame(lines, columns=columns)
-
-
-def point(value: float) -> Interval:
-    """Return a value that has no interval, such as a number of bytes."""
-    return Interval(value, np.nan, 1)
 
 
 def one_machine(runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return the runs without the times of any machine but the one that made most of them."""
     machines = pd.concat([own["machine"] for own in runs.values()])
     most = machines.value_counts(sort=False).idxmax() if len(machines) else ""
-    found = {}
-    for name, own in runs.items():
-        seconds = [
-            column for column in own if column in _SECONDS or str(column).startswith("learn_")
-        ]
-        others = pd.DataFrame(dict.fromkeys(seconds, own["machine"] != most))
-        found[name] = own.assign(**own[seconds].mask(others))
+    found = {name: own.copy() for name, own in runs.items()}
+    for own in found.values():
+        own.loc[own["machine"] != most, own.filter(regex=_SECONDS).columns] = np.nan
     return found
 
 
@@ -145,7 +153,3 @@ def _drop_slope(own: pd.DataFrame) -> float:
         return np.nan
     drops = 100 * (own["accuracy"].iloc[0] - own["accuracy"])
     return float(np.polyfit(own["classes_seen"], drops, 1)[0])
-
-
-def _machine(environment: Mapping[str, object]) -> str:
-    return "; ".join(str(environment.get(key)) for key in ("processor", "device", "threads"))

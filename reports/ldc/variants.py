@@ -83,15 +83,8 @@ def typed_params(
 ) -> Any:
     """Return a method's parameters as a run of these settings on a protocol has them.
 
-    Args:
-        method: its name.
-        settings: some parameters by name.
-        protocol: what it is run on.
-        registry: knows the method.
-        owner: what an error names as being wrong.
-
     Raises:
-        UsageError: an unknown method, parameter or value.
+        UsageError: an unknown method, parameter or value; it names `owner` as wrong.
     """
     schema = registry.get("method", method).value.Params
     stated = default_params(registry, "method", method, protocol)
@@ -106,7 +99,7 @@ def wanted_runs(
     Raises:
         UsageError: an unknown method, parameter or value.
     """
-    found: dict[tuple[str, Design | None, int], Wanted] = {}
+    found = {}
     for variant in variants:
         identity = variant.identity(protocol, registry)
         for seed in variant.seeds:

@@ -1,9 +1,8 @@
 """What papers print, for every report that shows it beside what is measured."""
 
 from .alone import PublishedAlone, published_alone
-from .notes import footnotes, other_terms
 from .rows import PublishedRow, chosen_published, published_rows
-from .table import published_section
+from .table import footnotes, other_terms, published_section
 
 __all__ = [
     "PublishedAlone",

@@ -21,11 +21,7 @@ class PublishedAlone:
     protocol: Protocol
     rows: list[PublishedRow]
     lack: Lack
-
-    @property
-    def notice(self) -> str:
-        """Say that nothing was measured; `lack` says how to."""
-        return "Nothing is measured: no run of this protocol is stored."
+    notice: str = "Nothing is measured: no run of this protocol is stored."
 
 
 def published_alone(results: Results, rows: str) -> PublishedAlone | None:

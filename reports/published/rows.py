@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pandas as pd
 
 from fscil_bench.errors import UsageError, nearest
 from fscil_bench.metrics import average_accuracy, performance_drop, performance_retention
 from fscil_bench.protocol import Protocol
 
 FOLDER = Path(__file__).parent
-"""Where the tables lie: `published.csv`, and `published_…` sources, terms and printed."""
-
-
+"""Where the tables lie: `published.csv`, and its papers, sources, terms and printed figures."""
 QUANTITIES = {"Avg": "average", "PD": "performance_drop", "PR": "performance_retention"}
 """What sources print beside accuracies, with the measure that it is."""
+PAPER = "paper:"
+"""Stands before the name of a paper whose rows are meant."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What prints figures: a paper with the code it released, a list or a note.
+
+    Attributes:
+        own: words in the names of methods that its authors ran; other rows it has from others.
+        title: of the paper; empty, as the rest, where it is not known.
+        venue: with the year.
+        number: of arXiv, or DOI.
+        link: where it can be read.
+    """
+
+    name: str = ""
+    own: tuple[str, ...] = ("",)
+    title: str = ""
+    venue: str = ""
+    number: str = ""
+    link: str = ""
+
+    @property
+    def reference(self) -> str:
+        """What is known of it as one phrase."""
+        title = f'"{self.title}"' if self.title else ""
+        return ", ".join(filter(None, (title, self.venue, self.number, self.link)))
 
 
 @dataclass(frozen=True)
@@ -26,6 +53,13 @@ class Source:
 
     printed_in: str
     repeated_in: str = ""
+    paper: Paper = Paper()
+    repeated_by: tuple[str, ...] = ()
+
+    @property
+    def papers(self) -> tuple[str, ...]:
+        """The names of all that print the value."""
+        return (self.paper.name, *self.repeated_by)
 
 
 @dataclass(frozen=True)
@@ -83,9 +117,27 @@ class PublishedRow:
     printed: tuple[Printed, ...] = ()
 
     @property
+    def first_sources(self) -> list[Source]:
+        """Where its accuracies are printed first, each place once."""
+        found = {value.source.printed_in: value.source for value in self.values.values()}
+        return list(found.values())
+
+    @property
     def sources(self) -> list[str]:
-        """Where its accuracies are printed first."""
-        return list(dict.fromkeys(value.source.printed_in for value in self.values.values()))
+        """The same in words."""
+        return [source.printed_in for source in self.first_sources]
+
+    @property
+    def papers(self) -> set[str]:
+        """The names of all papers, lists and notes that print one of its accuracies."""
+        values = (*self.values.values(), *self.others)
+        return {name for value in values for name in value.source.papers}
+
+    @property
+    def second_hand(self) -> bool:
+        """Whether accuracies are known only as others than those who got them print them."""
+        papers = [source.paper for source in self.first_sources]
+        return not all(any(word in self.method for word in paper.own) for paper in papers)
 
     @property
     def test_chosen(self) -> bool:
@@ -110,95 +162,105 @@ class PublishedRow:
         }
 
 
-def published_rows(protocol: Protocol, folder: Path = FOLDER) -> list[PublishedRow]:
+def published_rows(protocol: Protocol) -> list[PublishedRow]:
     """Return what is published for a protocol, the best last session at the end.
 
     A protocol that takes its shots from another one has that one's rows. Rows with other sessions
     than the protocol's are left out.
     """
-    name = next((n for n in protocol.published_as if n in _protocols(folder)), None)
+    values = _table("published.csv")
+    name = next((n for n in protocol.published_as if n in set(values["protocol"])), None)
     if name is None:
         return []
-    found = [row for row in _rows(name, folder) if max(row.values) == protocol.sessions]
+    sources = _sources()
+    terms, printed = (
+        table[table["protocol"] == name].set_index("method").drop(columns="protocol")
+        for table in (_table("published_terms.csv"), _table("published_printed.csv"))
+    )
+    terms["other_protocol"] = terms["other_protocol"] == "1"
+    rows = [
+        _row(
+            lines,
+            sources,
+            Terms(**terms.loc[method]) if method in terms.index else Terms(),
+            tuple(Printed(*line) for line in printed[printed.index == method].to_numpy()),
+        )
+        for method, lines in values[values["protocol"] == name].groupby("method", sort=False)
+    ]
+    found = [row for row in rows if max(row.values) == protocol.sessions]
     return sorted(found, key=lambda row: row.accuracies(protocol.sessions)[-1])
 
 
 def chosen_published(rows: Sequence[PublishedRow], names: str) -> list[PublishedRow]:
-    """Return the published rows that are named: `all`, `none`, or names with `;` between.
+    """Return the published rows that are meant.
+
+    Args:
+        rows: of a protocol.
+        names: `all`, `none`, or several with `;` between: of rows, or `paper:NAME` for all rows
+            of which that paper prints an accuracy.
 
     Raises:
         UsageError: a name is not among them.
     """
     if names.strip() in ("all", "none"):
         return list(rows) if names.strip() == "all" else []
-    known = {row.method for row in rows}
-    wanted = list(filter(None, (name.strip() for name in names.split(";"))))
-    for name in wanted:
-        if name not in known:
-            hint = nearest(name, known) if known else "nothing is published for this protocol"
-            raise UsageError(f"published={names!r}: no published row {name!r}; {hint}")
-    return [row for row in rows if row.method in wanted]
-
-
-def _rows(protocol: str, folder: Path) -> list[PublishedRow]:
-    sources = {
-        line["source"]: Source(line["printed_in"], line["repeated_in"])
-        for line in _lines(folder / "published_sources.csv")
-    }
-    terms = {
-        line["method"]: _terms(line)
-        for line in _of_protocol(folder / "published_terms.csv", protocol)
-    }
-    printed: dict[str, list[Printed]] = {}
-    for line in _of_protocol(folder / "published_printed.csv", protocol):
-        figure = Printed(line["quantity"], line["printed"], line["source"])
-        printed.setdefault(line["method"], []).append(figure)
-    methods: dict[str, list[dict[str, str]]] = {}
-    for line in _of_protocol(folder / "published.csv", protocol):
-        methods.setdefault(line["method"], []).append(line)
+    methods = {row.method for row in rows}
+    papers = {f"{PAPER}{name}" for row in rows for name in row.papers}
+    wanted = set(filter(None, (name.strip() for name in names.split(";"))))
+    for name in sorted(wanted - methods - papers):
+        known = papers if name.startswith(PAPER) else methods
+        hint = nearest(name, known) if known else "nothing is published for this protocol"
+        raise UsageError(f"published={names!r}: no published row {name!r}; {hint}")
     return [
-        _row(lines, sources, terms.get(method, Terms()), tuple(printed.get(method, ())))
-        for method, lines in methods.items()
+        row
+        for row in rows
+        if row.method in wanted or wanted & {f"{PAPER}{name}" for name in row.papers}
     ]
 
 
-def _terms(line: Mapping[str, str]) -> Terms:
-    other = line["other_protocol"] == "1"
-    return Terms(line["epochs"], line["chosen_on_test"], other, line["remark"])
-
-
 def _row(
-    lines: list[dict[str, str]],
+    lines: pd.DataFrame,
     sources: Mapping[str, Source],
     terms: Terms,
     printed: tuple[Printed, ...],
 ) -> PublishedRow:
-    first, others = {}, []
-    for line in lines:
-        value = Value(int(line["session"]), line["accuracy"], sources[line["source"]])
-        if line["disagrees"] == "1":
-            others.append(value)
-        else:
-            first[value.session] = value
+    values = [
+        Value(int(session), text, sources[source])
+        for session, text, source in lines[["session", "accuracy", "source"]].to_numpy()
+    ]
+    told = list(zip(values, lines["disagrees"] == "1", strict=True))
+    method, backbone, pretraining = lines[["method", "backbone", "pretrained"]].iloc[0]
     return PublishedRow(
-        method=lines[0]["method"],
-        backbone=lines[0]["backbone"],
-        pretraining=lines[0]["pretrained"],
-        values=first,
-        others=tuple(others),
+        method,
+        backbone,
+        pretraining,
+        values={value.session: value for value, other in told if not other},
+        others=tuple(value for value, other in told if other),
         terms=terms,
         printed=printed,
     )
 
 
-def _protocols(folder: Path) -> set[str]:
-    return {line["protocol"] for line in _lines(folder / "published.csv")}
+def _sources() -> dict[str, Source]:
+    begins: dict[str, Paper] = {}
+    for line in _table("published_papers.csv").to_dict("records"):
+        own = tuple(filter(None, line["own"].split(";")))
+        rest = {key: line[key] for key in ("title", "venue", "number", "link")}
+        begins[line["begins"]] = Paper(line["paper"], own, **rest)
+
+    def paper(text: str) -> Paper:
+        return next(each for start, each in begins.items() if text.startswith(start))
+
+    return {
+        key: Source(
+            printed,
+            repeated,
+            paper(printed),
+            tuple(paper(each).name for each in filter(None, repeated.split("; "))),
+        )
+        for key, printed, repeated in _table("published_sources.csv").to_numpy()
+    }
 
 
-def _of_protocol(path: Path, protocol: str) -> list[dict[str, str]]:
-    return [line for line in _lines(path) if line["protocol"] == protocol]
-
-
-def _lines(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def _table(name: str) -> pd.DataFrame:
+    return pd.read_csv(FOLDER / name, dtype=str, keep_default_na=False)

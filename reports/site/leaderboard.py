@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +67,7 @@ class Entry:
 def measured_entries(found: Chosen) -> list[Entry]:
     """Return an entry for each row of a protocol's runs."""
     cells = aggregate(found.frame, "label", SHOWN).to_dict("index")
-    names = _names(found)
-    usual = {spec.row for spec in usual_rows(found).specs.values()}
+    names, usual = _names(found), {spec.row for spec in usual_rows(found).specs.values()}
     told = Counter((n.method, setting) for n in names.values() for setting in n.settings)
     return [
         _measured(found, label, cells[label], _detail(names[spec.row], told), spec.row in usual)
@@ -81,14 +80,11 @@ def published_entries(protocol: Protocol) -> list[Entry]:
     return [_published(row, protocol) for row in published_rows(protocol)]
 
 
-def best_first(entries: Iterable[Entry]) -> list[Entry]:
+def best_first(entries: Sequence[Entry]) -> list[Entry]:
     """Return entries by accuracy after the last session, those without one at the end."""
-
-    def rank(entry: Entry) -> tuple[bool, float]:
-        last = entry.line["last_mean"]
-        return math.isnan(last), -last
-
-    return sorted(entries, key=rank)
+    last = [entry.line["last_mean"] for entry in entries]
+    order = pd.Series(last, dtype=float).sort_values(ascending=False, kind="stable").index
+    return [entries[place] for place in order]
 
 
 def leaderboard(entries: Sequence[Entry]) -> pd.DataFrame:
@@ -98,14 +94,13 @@ def leaderboard(entries: Sequence[Entry]) -> pd.DataFrame:
 
 def curves(entries: Sequence[Entry]) -> pd.DataFrame:
     """Return a row for each entry and session."""
+    columns = ["session", "classes_seen", "accuracy_mean", "accuracy_half_width", "accuracy_n"]
     parts = []
     for entry in entries:
-        points = entry.points[["session", "classes_seen"]].copy()
-        points["accuracy"] = entry.points["accuracy_mean"]
-        points["half_width"] = entry.points["accuracy_half_width"]
-        points["n"] = entry.points["accuracy_n"]
+        points = entry.points[columns]
         parts.append(pd.DataFrame({key: entry.line[key] for key in WHO}, points.index).join(points))
-    return pd.concat(parts, ignore_index=True)
+    renamed = {"accuracy_mean": "accuracy", "accuracy_half_width": "half_width", "accuracy_n": "n"}
+    return pd.concat(parts, ignore_index=True).rename(columns=renamed)
 
 
 def _names(found: Chosen) -> Mapping[str, RowName]:
@@ -135,10 +130,12 @@ def _measured(
     own = found.sessions[found.sessions["label"] == label]
     names = [column.key for column in POINT_COLUMNS]
     percent = own.assign(**{name: 100 * own[name] for name in names})
-    points = aggregate(percent, "session", names).reset_index()
+    points = aggregate(percent, ["session", "classes_seen"], names).drop(columns="runs")
     flags = {flag for run in found.runs(label) for flag in run.record.flags}
     line = {
-        **_who(spec.row, MEASURED, spec.protocol.name, spec.method, detail),
+        **dict(
+            zip(WHO, (spec.row, MEASURED, spec.protocol.name, spec.method, detail), strict=True)
+        ),
         "representation": spec.representation.name,
         "backbone": spec.representation.backbone,
         "epochs": str(spec.representation.recipe.epochs),
@@ -151,25 +148,23 @@ def _measured(
         **{name: cells[name] for key in SHOWN for name in (f"{key}_mean", f"{key}_half_width")},
         "remarks": "; ".join(sorted(flags)),
     }
-    points.insert(1, "classes_seen", own.drop_duplicates("session")["classes_seen"].to_numpy())
-    return Entry(line, points, f"rows/{spec.row}.html")
+    return Entry(line, points.reset_index(), f"rows/{spec.row}.html")
 
 
 def _published(row: PublishedRow, protocol: Protocol) -> Entry:
-    points = pd.DataFrame(_published_points(row, protocol))
-    figures = row.figures(protocol.sessions)
-    figures["last"] = points["accuracy_mean"].iloc[-1]
-    if points["session"].iloc[0] == 0:
-        figures["first"] = points["accuracy_mean"].iloc[0]
-    line = {
-        **_who("", PUBLISHED, protocol.name, row.method, ""),
+    known = pd.Series(row.accuracies(protocol.sessions), name="accuracy_mean").dropna()
+    points = known.rename_axis("session").reset_index()
+    points.insert(1, "classes_seen", points["session"].map(protocol.classes_seen))
+    # How many runs a published value averages is not known.
+    points = points.assign(accuracy_half_width=math.nan, accuracy_n="")
+    figures = row.figures(protocol.sessions) | {"last": known.iloc[-1]}
+    figures |= {"first": known[0]} if 0 in known else {}
+    line: Line = {
+        **dict(zip(WHO, ("", PUBLISHED, protocol.name, row.method, ""), strict=True)),
         "representation": "",
         "backbone": row.backbone,
         "epochs": row.terms.epochs,
-        "split": "",
-        "views": "",
-        "images_per_class": "",
-        "runs": "",
+        **dict.fromkeys(("split", "views", "images_per_class", "runs"), ""),
         "terms": USUAL,
         "stored_bytes": "",
     }
@@ -178,19 +173,3 @@ def _published(row: PublishedRow, protocol: Protocol) -> Entry:
     line["remarks"] = " ".join(other_terms(row, protocol))
     page = f"published/{digest_of([protocol.name, row.method])}.html"
     return Entry(line, points, page, row, footnotes(row, protocol))
-
-
-def _published_points(row: PublishedRow, protocol: Protocol) -> Iterator[Line]:
-    for session, accuracy in enumerate(row.accuracies(protocol.sessions)):
-        if not math.isnan(accuracy):
-            yield {
-                "session": session,
-                "classes_seen": protocol.classes_seen(session),
-                "accuracy_mean": accuracy,
-                "accuracy_half_width": math.nan,
-                "accuracy_n": "",  # how many runs a published value averages is not known
-            }
-
-
-def _who(*values: str) -> Line:
-    return dict(zip(WHO, values, strict=True))

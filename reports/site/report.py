@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +16,13 @@ from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Document, Report, Table
-from fscil_bench.reporting.choice import (
-    Chosen,
-    asked_for,
-    chosen,
-    plain_command,
-)
+from fscil_bench.reporting.choice import Chosen, asked_for, chosen, plain_command
 from fscil_bench.reporting.details import row_details
+from fscil_bench.reporting.facts import image_facts
 from fscil_bench.reporting.frame import SESSION_COLUMNS, Results, run_frame
 from fscil_bench.reporting.measures import MEASURES, formulas, plain
 from fscil_bench.reporting.tables import measure_columns
+from fscil_bench.running.commands import command_for
 from fscil_bench.store.runs import StoredRun
 
 from .leaderboard import (
@@ -41,7 +38,6 @@ from .leaderboard import (
     published_entries,
 )
 from .pages import Pages, asset_files, counted
-from .runs import class_sessions, run_page
 from .shelves import Shelf, copied_shelves
 
 FILTERS = ("protocol", "terms", "kind", "representation", "split", "views", "backbone")
@@ -63,6 +59,7 @@ class Site(Report):
         """Return the pages and what they link to, and the numbers that they show."""
         del params
         runs = _asked_runs(self.results)
+        described = {run.key: _run_page(run, self.results.registry) for run in runs}
         found = [self._rows_of(name) for name in dict.fromkeys(r.spec.protocol.name for r in runs)]
         entries = best_first(
             [
@@ -72,11 +69,11 @@ class Site(Report):
         )
         shelves = self._shelves()
         pages = Pages(_shared(runs, entries, self._damaged()))
-        _add_rows(pages, entries, found)
-        _add_runs(pages, runs, found, self.results.registry)
+        _add_rows(pages, entries, found, described)
+        _add_runs(pages, runs, found, described)
         pages.add("reports.html", "reports.html", shelves=shelves)
         pages.add("index.html", "index.html", curves=_coordinates(entries))
-        copies = {file.path: file.content for shelf in shelves for file in shelf.files}
+        copies = {path: content for shelf in shelves for path, content in shelf.files.items()}
         return Document(
             title="Site",
             parts=(_summary(runs, entries, shelves), *_numbers(frame, runs, entries)),
@@ -126,6 +123,53 @@ def _asked_runs(results: Results) -> list[StoredRun]:
     if not good:
         raise StoreError("no run can be read; " + "; ".join(results.damaged.values()))
     return good
+
+
+def _run_page(run: StoredRun, registry: Registry) -> dict[str, Any]:
+    """Return what the page of a run shows; facts are pairs of a name and a text.
+
+    `classes` are those of each session under a heading, the base session first.
+    """
+    record, protocol = run.record, run.spec.protocol
+    return {
+        "run": run,
+        "command": command_for(run.spec, registry),
+        "sessions": list(zip(record.sessions, run.metrics, strict=True)),
+        "images": [text.split(": ", 1) for text in image_facts(run.spec, [record]).values()],
+        "notes": list(_flat(record.notes)),
+        "environment": list(_flat(record.environment)),
+        "specification": list(_flat(record.spec.model_dump(mode="json"))),
+        "log": list(_flat(record.representation_log)),
+        "classes": [
+            (
+                f"Session {t}" if t else "Base session",
+                [record.class_names[c] for c in protocol.session_classes(t)],
+            )
+            for t in range(protocol.sessions + 1)
+        ],
+    }
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (dotted name, text) for each value of nested mappings; long lists are shortened."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        texts = [_text(each) for each in value]
+        if len(texts) > 8:
+            return f"{', '.join(texts[:3])}, … {texts[-1]} ({len(texts)} values)"
+        return ", ".join(texts) or "none"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if value is None or value in ("", {}):
+        return "none"
+    return str(value)
 
 
 def _protocols(runs: Sequence[StoredRun], results: Results) -> list[Protocol]:
@@ -184,27 +228,29 @@ def _coordinates(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         points = entry.points.set_index("session")
         points = points.reindex(range(points.index[0], points.index[-1] + 1))
-        points = points[points["accuracy_mean"].notna() | points["accuracy_mean"].shift().notna()]
         known = points["accuracy_mean"].notna()
-        found.append(
-            {
-                "name": entry.name,
-                "kind": entry.line["kind"],
-                "session": _json(points.index.to_series().where(known)),
-                "seen": _json(points["classes_seen"]),
-                "mean": _json(points["accuracy_mean"]),
-                "half": _json(points["accuracy_half_width"]),
-            }
-        )
+        points = points[known | points["accuracy_mean"].shift().notna()]
+        columns = {
+            "session": points.index.to_series().where(known),
+            "seen": points["classes_seen"],
+            "mean": points["accuracy_mean"],
+            "half": points["accuracy_half_width"],
+        }
+        # JSON has no NaN.
+        drawn = {
+            name: [None if math.isnan(value) else value for value in values]
+            for name, values in columns.items()
+        }
+        found.append({"name": entry.name, "kind": entry.line["kind"], **drawn})
     return found
 
 
-def _json(values: pd.Series) -> list[float | None]:
-    """Return numbers as JSON can say them, which has no NaN."""
-    return [None if math.isnan(value) else value for value in values]
-
-
-def _add_rows(pages: Pages, entries: Sequence[Entry], found: Sequence[Chosen]) -> None:
+def _add_rows(
+    pages: Pages,
+    entries: Sequence[Entry],
+    found: Sequence[Chosen],
+    described: Mapping[str, Mapping[str, Any]],
+) -> None:
     rows = {spec.row: (part, label) for part in found for label, spec in part.specs.items()}
     for entry in entries:
         points = entry.points.to_dict("records")
@@ -220,12 +266,15 @@ def _add_rows(pages: Pages, entries: Sequence[Entry], found: Sequence[Chosen]) -
             runs=runs,
             sessions=points,
             facts=row_details(part, label),
-            classes=class_sessions(runs[0].record),
+            classes=described[runs[0].key]["classes"],
         )
 
 
 def _add_runs(
-    pages: Pages, runs: Sequence[StoredRun], found: Sequence[Chosen], registry: Registry
+    pages: Pages,
+    runs: Sequence[StoredRun],
+    found: Sequence[Chosen],
+    described: Mapping[str, Mapping[str, Any]],
 ) -> None:
     labels = {spec.row: label for part in found for label, spec in part.specs.items()}
     averaged = {str(key) for part in found for key in part.frame.index}
@@ -234,9 +283,9 @@ def _add_runs(
         pages.add(
             f"runs/{run.key}.html",
             "run.html",
-            label=labels[run.spec.row],
+            label=labels.get(run.spec.row),
             shown=run.key in averaged,
-            **run_page(run, registry),
+            **described[run.key],
         )
     pages.add("runs.html", "runs.html", runs=newest_first, averaged=averaged)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from urllib.parse import quote
 
 from fscil_bench.errors import StoreError, UsageError
 from fscil_bench.plugins.registry import Registry
@@ -14,37 +13,17 @@ from fscil_bench.reporting.document import html
 PICTURE, TEXT = ".png", ".md"
 KINDS = (PICTURE, ".pdf", ".csv", ".tex", TEXT)
 """What is copied, in the order of links."""
-
-
 FOLDER = "reports"
 """Where copies lie in the site, in the same order of folders."""
 
 
 @dataclass(frozen=True)
-class File:
-    """A copied file: its path in the site, and what it holds."""
-
-    path: str
-    content: bytes
-
-    @property
-    def name(self) -> str:
-        """The file's own name."""
-        return self.path.rpartition("/")[2]
-
-    @property
-    def href(self) -> str:
-        """Its address in the site."""
-        return quote(self.path)
-
-
-@dataclass(frozen=True)
 class Figure:
-    """A picture with its caption, and the same figure as PDF and as numbers."""
+    """A picture's path in the site with its caption, and the same figure as PDF and as numbers."""
 
-    picture: File
+    picture: str
     caption: str
-    links: Sequence[File]
+    links: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -55,7 +34,8 @@ class Shelf:
         anchor: identifies it on the page.
         part: what it was made of, where it was not made of everything.
         text: the Markdown it wrote, as HTML that holds no HTML of others.
-        links: its files that belong to no figure.
+        links: paths of its files that belong to no figure.
+        files: all its files by their path in the site.
     """
 
     anchor: str
@@ -65,12 +45,8 @@ class Shelf:
     part: str
     figures: Sequence[Figure]
     text: str
-    links: Sequence[File]
-
-    @property
-    def files(self) -> list[File]:
-        """All its files."""
-        return [*(f for each in self.figures for f in (each.picture, *each.links)), *self.links]
+    links: Sequence[str]
+    files: Mapping[str, bytes]
 
 
 def copied_shelves(
@@ -87,11 +63,15 @@ def copied_shelves(
     Raises:
         StoreError: a file cannot be read.
     """
-    folders: dict[PurePosixPath, list[File]] = {}
+    folders: dict[PurePosixPath, dict[str, bytes]] = {}
     for path in sorted(_files(reports, leave_out)):
         place = PurePosixPath(path.relative_to(reports).parent.as_posix())
         if protocol in (None, place.parts[0]):
-            folders.setdefault(place, []).append(_copy(path, place))
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+            folders.setdefault(place, {})[f"{FOLDER}/{place}/{path.name}"] = content
     return [
         _shelf(place, folders[place], number, registry)
         for number, place in enumerate(sorted(folders))
@@ -105,33 +85,29 @@ def _files(reports: Path, leave_out: str) -> Iterator[Path]:
         if folder.name == leave_out or not folder.resolve().is_relative_to(root):
             continue
         for path in folder.rglob("*"):
-            if _wanted(path) and path.resolve().is_relative_to(root):
+            wanted = path.suffix in KINDS and not path.name.startswith(".") and path.is_file()
+            if wanted and path.resolve().is_relative_to(root):
                 yield path
 
 
-def _wanted(path: Path) -> bool:
-    return path.suffix in KINDS and not path.name.startswith(".") and path.is_file()
-
-
-def _copy(path: Path, place: PurePosixPath) -> File:
-    try:
-        return File(f"{FOLDER}/{place}/{path.name}", path.read_bytes())
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _shelf(place: PurePosixPath, files: Sequence[File], number: int, registry: Registry) -> Shelf:
+def _shelf(
+    place: PurePosixPath, files: Mapping[str, bytes], number: int, registry: Registry
+) -> Shelf:
     protocol, report, *parts = place.parts
-    title, part = _title(report, registry), "/".join(parts)
+    part = "/".join(parts)
+    try:
+        title: str = registry.get("report", report).value.title
+    except UsageError:
+        title = report
     where = f"{protocol}, {part}" if part else protocol
-    texts = [file for file in files if file.name.endswith(TEXT)]
+    texts = [path for path in files if path.endswith(TEXT)]
     figures = []
-    for picture in (file for file in files if file.name.endswith(PICTURE)):
-        stem = picture.name.removesuffix(PICTURE)
-        same = [f for f in files if f.name.rpartition(".")[0] == stem and f is not picture]
-        links = [file for file in same if file not in texts]
+    for picture in (path for path in files if path.endswith(PICTURE)):
+        stem = PurePosixPath(picture).stem
+        same = [path for path in files if PurePosixPath(path).stem == stem]
+        links = [path for path in same if path not in (picture, *texts)]
         figures.append(Figure(picture, f"{stem}: {title}; {where}", links))
-    shown = [file for figure in figures for file in (figure.picture, *figure.links)]
+    shown = {path for figure in figures for path in (figure.picture, *figure.links)}
     return Shelf(
         anchor=f"report-{number}",
         protocol=protocol,
@@ -139,14 +115,7 @@ def _shelf(place: PurePosixPath, files: Sequence[File], number: int, registry: R
         title=title,
         part=part,
         figures=figures,
-        text="\n".join(html(file.content.decode("utf-8", "replace"), below=3) for file in texts),
-        links=[file for file in files if file not in shown],
+        text="\n".join(html(files[path].decode("utf-8", "replace"), below=3) for path in texts),
+        links=[path for path in files if path not in shown],
+        files=files,
     )
-
-
-def _title(report: str, registry: Registry) -> str:
-    try:
-        title: str = registry.get("report", report).value.title
-    except UsageError:
-        return report
-    return title

@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,10 +13,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import fscil_bench
 from fscil_bench.cli.app import app
 from fscil_bench.cli.options import parse_settings
 from fscil_bench.errors import UsageError
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.request import parse_seeds
+from fscil_bench.running.commands import command_for
+from fscil_bench.spec import digest_of
+from fscil_bench.store.runs import Store
 
 TOY = Path(__file__).parents[1] / "toy"
 WITH_TOY = ["--protocol", str(TOY / "toy.toml"), "--plugin", str(TOY / "toy_reader.py")]
@@ -59,7 +65,11 @@ def test_a_report_names_missing_runs_with_their_commands(folder: Path) -> None:
     assert "--method ldc --protocol PATH/TO/toy.toml" in table.output
     assert "--results" not in table.output
     elsewhere = call(folder, "report", "main-table", *words, "--results", str(folder / "results"))
-    assert f"each command of missing runs: --results {folder / 'results'}" in elsewhere.output
+    told = elsewhere.output.partition("missing runs, for these results:\n")[2].splitlines()
+    assert told[1] == (
+        "  fscil-bench run --method ldc --protocol PATH/TO/toy.toml --seeds 0,7 "
+        f"--results {folder / 'results'}"
+    )
 
 
 def test_an_error_that_suggests_a_command_names_the_results(folder: Path, tmp_path: Path) -> None:
@@ -111,6 +121,25 @@ def test_set_reaches_the_method(folder: Path) -> None:
         (["--method", ","], "no method"),
         (["--method", "ncm", "--representation", ""], "no representation"),
         (["--method", "ncm", "--seeds", "0-99999999"], "more than 10000"),
+        (
+            ["--method", "ncm", "--seeds", "1" * 5000],
+            "seeds: '11111111111111111111'... is too large",
+        ),
+        (["--method", "ncm", "--class-order", f"seed:{'1' * 5000}"], "(5007 characters): string"),
+        (["--method", "logistic", "--set", f"penalty={10**4000}"], "should be a finite number"),
+        (["--method", "ldc", "--set", f"epochs={'1' * 5000}"], "(5002 characters)"),
+        (["--method", "ldc", "--set", f"epochs={10**30}"], "64 can be stored"),
+        (["--method", "ncm", "--epochs", "1" * 400], "an integer of"),
+        (["--method", "ncm", "--sessions", str(2**62)], "less than or equal to 1000000"),
+        (["--method", "ncm", "--way", "3,x"], "--way '3,x': write a number"),
+        (["--method", "ncm", "--recipe", "batchsize=3"], "did you mean 'batch_size'"),
+        (["--method", "ncm", "--recipe", "batch_size=many"], "batch_size = 'many': Input should"),
+        (["--method", "ncm", "--recipe", "augment=crop,spin"], "augment = 'crop,spin': Input"),
+        (["--method", "ncm", "--recipe", "lr=1e300"], "lr = '1e300': Input should be less"),
+        (["--method", "ncm", "--recipe", "lr=nan"], "lr = 'nan': Input should"),
+        (["--method", "ncm", "--recipe", "epochs=3", "--epochs", "3"], "give one of them"),
+        (["--method", "ncm", "--results", "a\0b"], "results 'a\\x00b': holds a NUL character"),
+        (["--method", "n\0cm"], "holds a NUL character"),
     ],
 )
 def test_bad_usage_exits_with_2_and_one_message(
@@ -239,6 +268,23 @@ class Odd(Method):
         ("    Params = 3", 2, "`Params` must be a dataclass"),
         ("    name = '../../odd'", 2, "is named '../../odd'"),
         ("raise SystemExit(0)", 2, "cannot be imported"),
+        ("    def __init__(self, *_): {}[3]", 1, "'odd' failed when it was made: KeyError: 3"),
+        (
+            "    def pretrain(self, *_): {}[3]",
+            1,
+            "'odd' failed learning from base data: KeyError: 3",
+        ),
+        (
+            "    def pretrain(self, *_): return {'a': torch.ones(1)}\n"
+            "    def load_pretrained(self, tensors): tensors['b']",
+            1,
+            "'odd' failed taking what it learnt from base data: KeyError: 'b'",
+        ),
+        (
+            "    @classmethod\n    def check(cls, *_): {}[3]",
+            1,
+            "'odd' failed checking its parameters: KeyError: 3",
+        ),
     ],
 )
 def test_a_plug_in_that_does_wrong_is_named(
@@ -330,3 +376,117 @@ def test_listed_runs_tell_their_parameters(folder: Path) -> None:
     run(folder, "--method", "ncm", "--set", "space=tukey", "--way", "3")
     listed = call(folder, "list", "runs").output
     assert "ncm space=tukey (3-way 3-shot" in listed
+
+
+ODD_REPRESENTATION = """
+from {module} import {base}
+class Odd({base}):
+    '''Does one thing wrong.'''
+    name = "odd"
+    def {wrong}(self, *_): return {{}}[3]
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "when"),
+    [
+        ("__init__", "when it was made"),
+        ("build_head", "in base training"),
+        ("loss", "in base training"),
+        ("classifier", "in base training"),
+    ],
+)
+def test_a_representation_that_fails_is_named(
+    folder: Path, tmp_path: Path, wrong: str, when: str
+) -> None:
+    cosine = load_registry().get("representation", "cosine").value
+    plugin = tmp_path / "odd.py"
+    names = {"module": cosine.__module__, "base": cosine.__name__, "wrong": wrong}
+    plugin.write_text(ODD_REPRESENTATION.format(**names))
+    words = ["--plugin", str(plugin), "--representation", "odd", "--method", "ncm"]
+    done = run(folder, *words, "--epochs", "1")
+    assert done.exit_code == 1, done.output
+    assert f"representation 'odd' failed {when}: KeyError: 3" in done.output
+    assert "this is a bug" not in done.output
+
+
+def test_values_of_the_recipe_reach_the_training_and_its_command(tmp_path: Path) -> None:
+    words = ["--recipe", "batch_size=8", "--recipe", "milestones=[1]", "--recipe", "schedule=step"]
+    words += ["--recipe", "augment=flip", "--recipe", "lr=0.02", "--results", str(tmp_path)]
+    done = run(tmp_path, "--method", "ncm", *words, "--epochs", "1")
+    assert done.exit_code == 0, done.output
+    (stored,) = Store(tmp_path).runs()[0]
+    recipe = stored.spec.protocol.recipe
+    assert (recipe.batch_size, recipe.lr, recipe.epochs) == (8, 0.02, 1)
+    assert (recipe.milestones, recipe.augment) == ((1,), ("flip",))
+    registry = load_registry((TOY / "toy_reader.py",))
+    registry.add_protocol_file(TOY / "toy.toml")
+    command = command_for(stored.spec, registry)
+    again = call(tmp_path, *shlex.split(command)[1:], "--results", str(tmp_path))
+    assert again.exit_code == 0, again.output
+    assert [each.key for each in Store(tmp_path).runs()[0]] == [stored.key]
+
+
+def test_uneven_sessions_are_written_with_commas(tmp_path: Path) -> None:
+    done = run(tmp_path, "--method", "ncm", "--way", "3,1,1", "--results", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    (stored,) = Store(tmp_path).runs()[0]
+    assert [session.classes_seen for session in stored.record.sessions] == [4, 7, 8, 9]
+    registry = load_registry((TOY / "toy_reader.py",))
+    registry.add_protocol_file(TOY / "toy.toml")
+    assert "--way 3,1,1 --precision" in command_for(stored.spec, registry)
+
+
+def test_listed_runs_tell_class_orders_and_epochs_apart(folder: Path, tmp_path: Path) -> None:
+    places = ["--results", str(tmp_path)]
+    for words in ([], ["--class-order", "seed:1"], ["--recipe", "epochs=1"]):
+        assert run(folder, "--method", "ncm", *words, *places).exit_code == 0
+    listed = [line for line in call(folder, "list", "runs", *places).output.splitlines() if line]
+    told = [line.partition(" seed 0, representation seed 0, ")[2] for line in listed]
+    assert [text.partition(")")[0] for text in told] == [
+        "epochs 2, base_classes 4",
+        "epochs 2, base_classes 4, class_order seed:1",
+        "epochs 1, base_classes 4",
+    ]
+
+
+def test_the_table_of_a_protocols_file_is_hinted_by_the_file(folder: Path) -> None:
+    done = run(folder, "--method", "ncm", "--cache", str(folder / "cache"))
+    hint = done.output.partition("table: fscil-bench ")[2].splitlines()[0]
+    assert hint == (
+        f"report main-table --protocol {TOY / 'toy.toml'} --cache {folder / 'cache'} "
+        f"--plugin {TOY / 'toy_reader.py'}"
+    )
+    assert call(folder, *shlex.split(hint)).exit_code == 0
+
+
+def test_what_acts_on_a_terminal_is_written_out(folder: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "\x1b[2Jmine.toml"
+    done = call(folder, "run", "--method", "ncm", "--protocol", str(missing))
+    assert done.exit_code == 2
+    assert "\x1b" not in done.output
+    assert "\\x1b[2Jmine.toml: no such protocol file" in done.output
+
+
+def test_a_record_on_an_unknown_backbone_breaks_nothing(folder: Path, tmp_path: Path) -> None:
+    places = ["--results", str(tmp_path)]
+    run(folder, "--method", "ncm", "--seeds", "0-1", *places)
+    foreign = Store(tmp_path).runs()[0][0].folder / "run.json"
+    data = json.loads(foreign.read_text())
+    data["spec"]["protocol"]["backbone"] = data["spec"]["representation"]["backbone"] = "vit"
+    data["key"] = digest_of(data["spec"])
+    moved = foreign.parent.rename(foreign.parent.with_name(data["key"]))
+    (moved / "run.json").write_text(json.dumps(data))
+    listed = call(folder, "list", "runs", *places)
+    table = call(folder, "report", "main-table", "--protocol", "toy", *places)
+    site = call(folder, "report", "site", *places)
+    for done in (listed, table, site):
+        assert done.exit_code == 0, done.output
+        assert f"{moved / 'run.json'}: unknown backbone 'vit'" in done.output
+    assert listed.output.count("toy  ncm") == 1
+    assert "| ncm | 1 |" in table.output
+
+
+def test_the_version() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.output) == (0, f"fscil-bench {fscil_bench.__version__}\n")

@@ -31,7 +31,9 @@ def test_episodes_and_their_report(folder: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "toy_means on toy, 3-way 1-shot, seed 0: " in done.output
     assert "toy_first on toy, 3-way 5-shot, seed 0: 33.33 ± 0.00 % over 20 episodes" in done.output
-    assert "table: fscil-bench report few-shot --protocol toy" in done.output
+    hint = done.output.partition("table: fscil-bench report few-shot ")[2]
+    assert hint.startswith(f"--protocol {TOY / 'toy.toml'} --results {folder / 'results'} ")
+    assert "--plugin" in hint
     stored = list((folder / "results").glob("episodes/toy/*/*/episodes.json"))
     assert len(stored) == 4
     stamps = {path: path.stat().st_mtime_ns for path in stored}
@@ -56,7 +58,7 @@ def test_episodes_are_listed_and_damaged_ones_named(tmp_path: Path) -> None:
     call(tmp_path, "episodes", "--method", "toy_first", *SMALL)
     listed = CliRunner().invoke(app, ["list", "episodes", *results]).output
     assert listed.count("toy  toy_first (3-way ") == 2
-    assert "5-shot, 4 queries, cosine, seed 0, representation seed 0)" in listed
+    assert "5-shot, 4 queries, cosine, seed 0, representation seed 0, epochs 2, " in listed
     assert "33.33 ± 0.00 % over 20 episodes" in listed
     damaged = next((tmp_path / "results").glob("episodes/toy/*/*/accuracies.npy"))
     damaged.write_bytes(b"")

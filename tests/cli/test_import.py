@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pydoc
 import subprocess
 import sys
+
+import fscil_bench
 
 
 def test_neither_the_package_nor_help_imports_torch() -> None:
@@ -17,3 +20,12 @@ def test_neither_the_package_nor_help_imports_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_dir_and_help_show_the_interface() -> None:
+    names = {"run", "run_episodes", "tune", "check", "make_report", "load_runs", "load_episodes"}
+    assert names <= set(dir(fscil_bench))
+    shown = pydoc.plain(pydoc.render_doc(fscil_bench))
+    for name in names:
+        assert callable(getattr(fscil_bench, name))
+        assert f"\n    {name}(" in shown

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +10,13 @@ from typer.testing import CliRunner, Result
 
 from fscil_bench.cli.app import app
 from fscil_bench.data.listing import dataset_reader, protocol_of
-from fscil_bench.data.reader import file_digest
 from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import load_protocol
 
 TOY = Path(__file__).parents[1] / "toy"
-WITH_TOY = ["--plugin", str(TOY / "toy_reader.py")]
+WITH_TOY = [str(TOY / "toy.toml"), "--plugin", str(TOY / "toy_reader.py")]
+ARCHIVE = "tiny-imagenet-200.zip"
 
 
 def call(folder: Path, *words: str) -> Result:
@@ -28,14 +27,31 @@ def call(folder: Path, *words: str) -> Result:
     return CliRunner().invoke(app, ["data", *words], env=environment)
 
 
+def output(folder: Path, *words: str) -> str:
+    """Return what a command prints that succeeds."""
+    done = call(folder, *words)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def failure(folder: Path, *words: str, code: int = 1) -> str:
+    """Return what a command prints that fails, in one line."""
+    done = call(folder, *words)
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
 def archive(folder: Path) -> Path:
     """Write an archive with the name and marks of Tiny-ImageNet, which has no images."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "tiny-imagenet-200.zip"
+    path = folder / ARCHIVE
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("tiny-imagenet-200/wnids.txt", "n01443537\n")
         made.writestr("tiny-imagenet-200/val/val_annotations.txt", "")
     return path
+
+
+SMALL = ["--way", "1", "--shot", "2", "--base", "2"]
 
 
 def images(root: Path, classes: Sequence[str] = ("ant", "bee", "cow")) -> Path:
@@ -46,38 +62,22 @@ def images(root: Path, classes: Sequence[str] = ("ant", "bee", "cow")) -> Path:
     return root
 
 
-def test_list_says_what_is_there_and_how_big_and_leaves_out_what_reads_anything(
-    tmp_path: Path,
-) -> None:
+def test_list_says_what_is_there_and_leaves_out_what_reads_anything(tmp_path: Path) -> None:
     path = archive(tmp_path / "data")
-    listed = call(tmp_path, "list")
-    assert listed.exit_code == 0, listed.output
-    rows = {line.split()[0]: line for line in listed.output.splitlines()}
+    listed = output(tmp_path, "list")
+    rows = {line.split()[0]: line for line in listed.splitlines()}
     assert rows["tiny_imagenet"].split(maxsplit=1)[1] == f"{path}  0.0 MiB"
     assert rows["glyphs"].endswith("drawn by the program, needs no data")
     looked = f"looked in {tmp_path / 'data'}, data"
     assert rows["cifar100"].endswith(looked), "without the advice how to get it"
     assert "folder" not in rows
-
-
-def test_list_remembers_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive(tmp_path / "data")
-    asked = []
-
-    def counted(path: Path, algorithm: str) -> str:
-        asked.append(path.name)
-        return file_digest(path, algorithm)
-
-    monkeypatch.setattr("fscil_bench.store.caches.file_digest", counted)
-    outputs = [call(tmp_path, "list").output for _ in range(3)]
-    assert asked == ["tiny-imagenet-200.zip"]
-    assert outputs[0] == outputs[2]
+    assert output(tmp_path, "list") == listed
 
 
 def test_list_works_where_nothing_can_be_remembered(tmp_path: Path) -> None:
     path = archive(tmp_path / "data")
     (tmp_path / "cache").write_text("a file where the cache should be")
-    assert f"{path}  0.0 MiB" in call(tmp_path, "list").output
+    assert f"{path}  0.0 MiB" in output(tmp_path, "list")
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,11 @@ def test_a_protocols_name_stands_for_its_data_set(name: str, dataset: str | None
 
 
 def test_a_protocols_file_stands_for_its_data_set(tmp_path: Path) -> None:
-    done = call(tmp_path, "check", str(TOY / "toy.toml"), *WITH_TOY)
-    assert done.exit_code == 0, done.output
-    assert "data set        toy" in done.output
-    assert "published shots 18, each of the class that it is listed for" in done.output
-    got = call(tmp_path, "get", str(TOY / "toy.toml"), *WITH_TOY)
-    assert got.exit_code == 1
-    assert "data set 'toy' cannot be fetched: drawn by the program, needs no data" in got.output
+    checked = output(tmp_path, "check", *WITH_TOY)
+    assert "data set        toy" in checked
+    assert "published shots 18, each of the class that it is listed for" in checked
+    drawn = "data set 'toy' cannot be fetched: drawn by the program, needs no data"
+    assert drawn in failure(tmp_path, "get", *WITH_TOY)
 
 
 def test_a_data_sets_name_stands_for_the_protocol_with_most_of_its_classes() -> None:
@@ -110,62 +108,44 @@ def test_a_data_sets_name_stands_for_the_protocol_with_most_of_its_classes() -> 
 def test_an_unknown_name_is_answered_with_the_nearest_of_both_kinds(
     tmp_path: Path, command: str
 ) -> None:
-    done = call(tmp_path, command, "tiny_imagnet")
-    assert done.exit_code == 2
-    text = " ".join(done.output.split())
+    text = failure(tmp_path, command, "tiny_imagnet", code=2)
     assert "unknown data set or protocol 'tiny_imagnet'; did you mean 'tiny_imagenet' or" in text
     assert "'tiny_imagenet200'" in text
-    assert call(tmp_path, command, "none.toml").exit_code == 2
-
-
-def test_a_protocol_whose_reader_does_not_exist_is_explained(tmp_path: Path) -> None:
+    failure(tmp_path, command, "none.toml", code=2)
     path = tmp_path / "mine.toml"
     path.write_text((TOY / "toy.toml").read_text().replace('dataset = "toy"', 'dataset = "glyps"'))
-    for command in ("check", "get"):
-        done = call(tmp_path, command, str(path))
-        assert done.exit_code == 2
-        assert "unknown data set 'glyps'; did you mean 'glyphs'?" in done.output
+    text = failure(tmp_path, command, str(path), code=2)
+    assert "unknown data set 'glyps'; did you mean 'glyphs'?" in text
     assert not (tmp_path / "cache").exists()
 
 
 def test_two_protocols_of_one_name_are_refused_with_both_files(tmp_path: Path) -> None:
     registry = load_registry()
-    builtin = registry.get("protocol", "glyphs").file
-    copy = tmp_path / "copy.toml"
+    builtin, copy = registry.get("protocol", "glyphs").file, tmp_path / "copy.toml"
     copy.write_text(builtin.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=rf"{builtin} \(built in\) and {copy} \(package mine\);"):
         registry.add_protocols(tmp_path, "package mine")
-    assert str(caught.value) == (
-        f"two plug-ins define the protocol 'glyphs': {builtin} (built in) and {copy} "
-        "(package mine); rename one of them"
-    )
 
 
 def test_get_takes_a_local_copy_for_a_protocols_data_set(tmp_path: Path) -> None:
-    given = archive(tmp_path / "given")
-    done = call(tmp_path, "get", "tiny_imagenet100", "--from", str(given))
-    assert done.exit_code == 0, done.output
-    target = tmp_path / "data" / given.name
-    assert done.output == f"tiny_imagenet: {target}\n"
+    given, target = archive(tmp_path / "given"), tmp_path / "data" / ARCHIVE
+    got = output(tmp_path, "get", "tiny_imagenet100", "--from", str(given))
+    assert got == f"tiny_imagenet: {target}\n"
     assert target.read_bytes() == given.read_bytes()
 
 
 def test_scan_writes_a_protocol_once_it_is_whole(tmp_path: Path) -> None:
     root, out = images(tmp_path / "animals"), tmp_path / "new" / "my.toml"
-    words = ["scan", str(root), "--way", "1", "--shot", "2", "--base", "2", "--out", str(out)]
-    done = call(tmp_path, *words)
-    assert done.exit_code == 0, done.output
-    assert done.output == f"wrote {out}\n"
+    words = ["scan", str(root), *SMALL, "--out", str(out)]
+    assert output(tmp_path, *words) == f"wrote {out}\n"
     assert load_protocol(out).classes == 3
-    assert out.read_text() == call(tmp_path, *words[:-2]).output, "what is printed without --out"
-
     before = out.read_text()
-    again = call(tmp_path, *words)
-    assert again.exit_code == 2
-    assert f"--out {out}: is there already; --force replaces it" in again.output
+    assert before == output(tmp_path, *words[:-2]), "what is printed without --out"
+
+    assert f"--out {out}: is there already; --force" in failure(tmp_path, *words, code=2)
     images(root, ["dog"])
     assert out.read_text() == before
-    assert call(tmp_path, *words, "--force").exit_code == 0
+    output(tmp_path, *words, "--force")
     assert load_protocol(out).classes == 4
     assert sorted(out.parent.iterdir()) == [out], "no temporary files are left"
 
@@ -188,84 +168,66 @@ def test_scan_that_fails_leaves_nothing(
     root = images(tmp_path / "animals")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    done = call(tmp_path, "scan", str(root), "--base", "2", *words)
-    assert done.exit_code == code
-    assert expected in done.output
+    assert expected in failure(tmp_path, "scan", str(root), "--base", "2", *words, code=code)
     assert list(Path().iterdir()) == []
 
 
 def test_a_broken_image_is_listed_by_check_and_may_be_skipped(tmp_path: Path) -> None:
     root, out = images(tmp_path / "animals"), tmp_path / "my.toml"
-    call(tmp_path, "scan", str(root), "--way", "1", "--shot", "2", "--base", "2", "--out", str(out))
-    sliver = io.BytesIO()
-    Image.new("RGB", (1, 60_000)).save(sliver, "PNG")
-    (root / "ant" / "sliver.png").write_bytes(sliver.getvalue())
-    done = call(tmp_path, "check", str(out))
-    assert done.exit_code == 1
-    assert f"{root}/ant/sliver.png: refused, 1×60000 pixels are absurd" in done.output
-    skipped = call(tmp_path, "check", str(out), "--skip-broken")
-    assert "skipped         1 broken images" in skipped.output
-    assert skipped.output.count("fingerprint") == 1
+    output(tmp_path, "scan", str(root), *SMALL, "--out", str(out))
+    Image.new("RGB", (1, 60_000)).save(root / "ant" / "sliver.png")
+    long = f"{root}/ant/sliver.png: refused, 1×60000 pixels are absurd"
+    assert long in failure(tmp_path, "check", str(out))
+    skipped = output(tmp_path, "check", str(out), "--skip-broken")
+    assert "skipped         1 broken images" in skipped
+    assert skipped.count("fingerprint") == 1
 
 
-def test_clear_removes_what_list_shows(tmp_path: Path) -> None:
-    call(tmp_path, "check", str(TOY / "toy.toml"), *WITH_TOY)
-    (folder,) = (tmp_path / "cache/images").iterdir()
-    assert str(folder) in call(tmp_path, "list").output
-    assert call(tmp_path, "clear", "elsewhere").exit_code == 2
-    assert call(tmp_path, "clear", str(folder)).output == f"removed {folder}\n"
-    assert not folder.exists()
-
-
-def test_check_finds_a_cache_that_is_damaged_without_a_change_of_size(tmp_path: Path) -> None:
-    words = ["check", str(TOY / "toy.toml"), *WITH_TOY]
-    first = call(tmp_path, *words)
-    assert call(tmp_path, *words).output == first.output
+def test_check_finds_a_cache_that_is_damaged_and_clear_removes_what_list_shows(
+    tmp_path: Path,
+) -> None:
+    first = output(tmp_path, "check", *WITH_TOY)
+    assert output(tmp_path, "check", *WITH_TOY) == first
     (folder,) = (tmp_path / "cache/images").iterdir()
     pixels = folder / "train.bin"
     pixels.write_bytes(bytes(pixels.stat().st_size))
-    done = call(tmp_path, *words)
-    assert done.exit_code == 1
-    assert "the image cache is damaged" in done.output
-    assert f"fscil-bench data clear {folder}" in done.output
-    assert call(tmp_path, "clear", str(folder)).exit_code == 0
-    assert call(tmp_path, *words).output == first.output
+    text = failure(tmp_path, "check", *WITH_TOY)
+    assert "the image cache is damaged" in text
+    assert f"fscil-bench data clear {folder}" in text
+    assert str(folder) in output(tmp_path, "list")
+    failure(tmp_path, "clear", "elsewhere", code=2)
+    assert output(tmp_path, "clear", str(folder)) == f"removed {folder}\n"
+    assert not folder.exists()
+    assert output(tmp_path, "check", *WITH_TOY) == first
 
 
 def killed(folder: Path) -> list[Path]:
     """Write what a decode and a write of digests leave that are killed at once."""
-    left = [
-        folder / "cache/images/.toy-0123.ab_d3fgh",
-        folder / "cache/images/.toy-0123.old.abcdefgh",
-    ]
-    for path in left:
-        path.mkdir(parents=True)
+    names = ("images/.toy-0123.ab_d3fgh", "images/.toy-0123.old.abcdefgh", ".digests.json.k9abcde_")
+    left = [folder / "cache" / name for name in names]
+    left[0].mkdir(parents=True)
+    left[1].mkdir()
     (left[0] / "train.bin").write_bytes(bytes(2**20))
-    left.append(folder / "cache/.digests.json.k9abcde_")
-    left[-1].write_text("{")
+    left[2].write_text("{")
     return left
 
 
-def test_list_counts_what_interrupted_work_left(tmp_path: Path) -> None:
-    assert "leftovers" not in call(tmp_path, "list").output
-    killed(tmp_path)
-    last = call(tmp_path, "list").output.splitlines()[-1]
-    assert last.startswith(
-        f"leftovers        3 files or folders in {tmp_path / 'cache'} and results, left over"
-    )
-    assert last.endswith("1.0 MiB")
-
-
 @pytest.mark.parametrize("words", [["clear"], ["clear", "leftovers"]])
-def test_clear_removes_what_interrupted_work_left(tmp_path: Path, words: list[str]) -> None:
+def test_what_interrupted_work_left_is_counted_and_cleared(
+    tmp_path: Path, words: list[str]
+) -> None:
     left = killed(tmp_path)
-    call(tmp_path, "check", str(TOY / "toy.toml"), *WITH_TOY)
+    output(tmp_path, "check", *WITH_TOY)
     assert all(path.exists() for path in left), "another process may still be writing them"
+    last = output(tmp_path, "list").splitlines()[-1]
+    counted = f"leftovers        3 files or folders in {tmp_path / 'cache'} and results, left over"
+    assert last.startswith(counted)
+    assert last.endswith("1.0 MiB")
     foreign = tmp_path / "cache/images/.gitignore"
     foreign.write_text("*")
     whole = [path for path in (tmp_path / "cache/images").iterdir() if path.name[0] != "."]
-    done = call(tmp_path, *words)
-    assert done.exit_code == 0, done.output
+    output(tmp_path, *words)
     assert not any(path.exists() for path in left)
     assert [path.exists() for path in whole] == [len(words) == 2]
     assert foreign.exists()
+    assert "leftovers" not in output(tmp_path, "list")

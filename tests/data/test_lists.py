@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,6 @@ from fscil_bench.errors import DataError, UsageError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.running.sessions import CanonicalShots, canonical_shots, read_canonical
 
-PUBLISHED = Path(__file__).parents[2].parent / "shared/data/index_list"
-needs_published_lists = pytest.mark.skipif(
-    not PUBLISHED.is_dir(), reason="no published lists in ../shared/data/index_list"
-)
 DIGESTS = {
     "cifar100": """
         654db7b72e383a1aac94a4e570ea26c9f3cb8b7bf95a7aff2a9e1626f4e0b330
@@ -40,33 +36,41 @@ DIGESTS = {
         ab39d572974acdd3e542040f3cd18b72a0fc97980f754b9335f99ca3df7f1847
         e808c65f6e081f5b0061cc4a8bdec51dff4ae99cb37193d239a319e388ec1226
     """,
+    "cub200": """
+        1c871e6946bab59864bc22ebb55fe1eabefcd67d814de79f8f8e27aea5637aee
+        2c966e6ff0d606ef5083835ad220cc63f119f6a66047411eed243cd2cd50765f
+        577f685606c35f7672e8c33570714de66983c8c09f33f01ac75fa26eacde7196
+        dbce809dde2682f3c4d23a6d0029dcef7a94be824a06a1c9ba34d42d6f0b3b7c
+        f56e9bbca2730a30a771f69f370a2c24f810e466a552845849b71551a778110d
+        def35b88d4423c27a5faf14c5b9db5f4c024fcff44960ae774e4433710255fc3
+        9f9ece1a9fe3c6daefe2af2b18542d79bac99056eae61c0e3b2f80994bb8147d
+        68fae1d4e1634723e1836ae72a0ca73fd708697b768712a679aea8dc981bd218
+        0eadd611ae8a491067f1a10f4de0bd5d9cb81dd4947ead713c894cb6d305dfb9
+        600737eb34e7c97147cbe32596304090ebc3b3a7ce90abf893540a55c3ae062d
+    """,
 }
-"""SHA-256 of the published lists of shots, `session_2.txt` to `session_9.txt`."""
+"""SHA-256 of the published lists of shots, from `session_2.txt` on.
+
+CUB200's file names are not in the table: its digests are of class and number, which stand in them.
+"""
 
 
-Shot = tuple[str, int]
-"""A class as the table names it, and the number of one of its images."""
-
-
-def published_shots(protocol: str) -> dict[int, list[Shot]]:
-    """Return a protocol's shots by few-shot session (from 1), in published order."""
-    sessions: dict[int, list[Shot]] = {}
+def published_shots(protocol: str) -> dict[int, list[tuple[str, int]]]:
+    """Return a protocol's shots by few-shot session (from 1): class keys and image numbers."""
+    sessions: dict[int, list[tuple[str, int]]] = {}
     for session, key, samples in read_canonical(*load_registry().protocol(protocol)).rows:
         sessions.setdefault(session, []).extend((key, int(sample)) for sample in samples)
     return sessions
 
 
-def rebuilt(protocol: str, paths: Mapping[Shot, str] | None = None) -> list[str]:
-    """Return a protocol's few-shot lists as they are published; CUB200's need its file names."""
-
-    def line(key: str, number: int) -> str:
-        if paths is not None:
-            return f"CUB_200_2011/images/{paths[key, number]}"
-        if protocol == "mini_imagenet":
-            return f"MINI-ImageNet/train/{key}/{key}{number:08d}.jpg"
-        return str(number)
-
-    return ["".join(f"{line(*s)}\n" for s in shots) for shots in published_shots(protocol).values()]
+def rebuilt(protocol: str) -> list[str]:
+    """Return a protocol's few-shot lists as they are published."""
+    line = {
+        "cifar100": "{1}\n",
+        "mini_imagenet": "MINI-ImageNet/train/{0}/{0}{1:08d}.jpg\n",
+        "cub200": "{0} {1}\n",
+    }[protocol]
+    return ["".join(line.format(*s) for s in shots) for shots in published_shots(protocol).values()]
 
 
 def write(folder: Path, *lists: str | bytes) -> Path:
@@ -96,50 +100,11 @@ def test_lists_rebuilt_from_the_table_are_the_published_ones(protocol: str) -> N
     assert digests == DIGESTS[protocol].split()
 
 
-def cub200_paths() -> dict[tuple[str, int], str]:
-    """Return where the published shots of CUB200 lie, by class and the number of the image."""
-    paths = {}
-    for number in range(2, 12):
-        for entry in parse_index_list(PUBLISHED / f"cub200/session_{number}.txt"):
-            folder, _, file = str(entry.path).removeprefix("CUB_200_2011/images/").partition("/")
-            shot = (folder.partition(".")[0], int(file.removesuffix(".jpg").rpartition("_")[2]))
-            paths[shot] = f"{folder}/{file}"
-    return paths
-
-
-@needs_published_lists
-def test_the_lists_of_cub200_are_the_published_ones_once_names_are_known() -> None:
-    paths = cub200_paths()
-    shots = published_shots("cub200")
-    assert [shot for session in range(1, 11) for shot in shots[session]] == list(paths)
-    for number, text in enumerate(rebuilt("cub200", paths), start=2):
-        assert text.encode() == (PUBLISHED / f"cub200/session_{number}.txt").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("protocol", "first", "classes"), [("cifar100", 60, 5), ("cub200", 101, 10)]
-)
-def test_the_table_has_five_shots_of_every_new_class(
-    protocol: str, first: int, classes: int
-) -> None:
-    for session, shots in published_shots(protocol).items():
-        start = first + classes * (session - 1)
-        assert [name for name, _ in shots] == [
-            str(c) for c in range(start, start + classes) for _ in range(5)
-        ]
-        assert len(set(shots)) == 5 * classes
-
-
-@needs_published_lists
-def test_published_shots_of_mini_imagenet_are_training_images() -> None:
-    halves = {
-        half: set((PUBLISHED / f"mini_imagenet/{half}.csv").read_text().split())
-        for half in ("train", "test")
-    }
-    for shots in published_shots("mini_imagenet").values():
-        rows = {f"{wnid}{number:08d}.jpg,{wnid}" for wnid, number in shots}
-        assert rows <= halves["train"]
-        assert not rows & halves["test"]
+def test_the_table_has_five_shots_of_every_new_class_of_cifar100() -> None:
+    for session, shots in published_shots("cifar100").items():
+        new = range(55 + 5 * session, 60 + 5 * session)
+        assert [key for key, _ in shots] == [str(c) for c in new for _ in range(5)]
+        assert len(set(shots)) == 25
 
 
 def blank(items: Sequence[Item]) -> ImageArray:
@@ -148,34 +113,30 @@ def blank(items: Sequence[Item]) -> ImageArray:
     return ImageArray(images, labels, numbers, tuple(item.key for item in items))
 
 
-@needs_published_lists
-def test_published_lists_choose_what_the_table_chooses() -> None:
+def test_published_lists_choose_what_the_table_chooses(tmp_path: Path) -> None:
     shots = published_shots("mini_imagenet")
-    wnids = sorted({wnid for listed in shots.values() for wnid, _ in listed})
-    names = (*(f"n{c:08d}" for c in range(60)), *wnids)
+    protocol, folder = load_registry().protocol("mini_imagenet")
+    names = tuple((folder / "mini_imagenet" / "classes.txt").read_text().split())
     items = [
         Item(f"images/{wnid}{number:08d}.jpg", names.index(wnid), number)
         for listed in shots.values()
         for wnid, number in listed
     ]
     dataset = Dataset("mini_imagenet", names, names, blank(items), blank([]), "f")
-    rows = shots_from_lists(PUBLISHED / "mini_imagenet", index_of(dataset))
-    protocol = load_registry().protocol("mini_imagenet")[0]
-    chosen = canonical_shots(CanonicalShots(PUBLISHED, rows), protocol, dataset)
+    rows = shots_from_lists(write(tmp_path, *rebuilt("mini_imagenet")), index_of(dataset))
+    chosen = canonical_shots(CanonicalShots(tmp_path, rows), protocol, dataset)
     assert np.concatenate(chosen).tolist() == list(range(200))
 
 
 def test_indices_and_paths_choose_the_same(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    (tmp_path / "c").mkdir()
-    expected = ((1, "2", ("7", "6")), (2, "3", ("9",)), (2, "1", ("3",)))
-    by_index = write(tmp_path / "a", "7\n6\n", "9\n3\n")
     names = "x/blå fågel/7.jpg\nx/blå fågel/6.jpg\n", "x/007.Fly, small/9.jpg\nx/dog/3.jpg\n"
-    by_path = write(tmp_path / "b", *names)
-    windows = write(tmp_path / "c", *(name.replace("/", "\\") for name in names))
-    for folder in (by_index, by_path, windows):
-        assert shots_from_lists(folder, index()) == expected
+    windows = [name.replace("/", "\\") for name in names]
+    for lists in (("7\n6\n", "9\n3\n"), names, windows):
+        assert shots_from_lists(write(tmp_path, *lists), index()) == (
+            (1, "2", ("7", "6")),
+            (2, "3", ("9",)),
+            (2, "1", ("3",)),
+        )
 
 
 def test_a_data_set_gives_its_index_back() -> None:

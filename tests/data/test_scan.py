@@ -29,14 +29,15 @@ def loaded(text: str, tmp_path: Path) -> Protocol:
     return load_protocol(path)
 
 
-def comments(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("#")]
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a folder of seven classes with six images each."""
+    return folder(tmp_path / "animals", dict.fromkeys(NAMES, 6))
 
 
 def test_a_folder_becomes_a_whole_protocol(tmp_path: Path) -> None:
-    root = folder(tmp_path / "animals", dict.fromkeys(NAMES, 10))
-    text = scan(root, way=1, shot=5, base="60%")
-    protocol = loaded(text, tmp_path)
+    root = folder(tmp_path / "animals", {**dict.fromkeys(NAMES, 10), "ant": 20})
+    protocol = loaded(scan(root, way=1, shot=5, base="60%"), tmp_path)
     assert (protocol.name, protocol.title, protocol.dataset) == ("animals", "animals", "folder")
     assert protocol.data == str(root)
     assert (protocol.classes, protocol.base_classes, protocol.way) == (7, 4, 1)
@@ -46,11 +47,8 @@ def test_a_folder_becomes_a_whole_protocol(tmp_path: Path) -> None:
     assert protocol.images.mean == (0.485, 0.456, 0.406)
     recipe = protocol.recipe
     assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.schedule) == (100, 128, 0.1, "step")
-
-
-def test_comments_say_order_sessions_and_counts(tmp_path: Path) -> None:
-    root = folder(tmp_path / "animals", {**dict.fromkeys(NAMES, 10), "ant": 20})
-    assert comments(scan(root, way=2, shot=5, base="4")) == [
+    text = scan(root, way=2, shot=5, base="4")
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
         "# 7 classes in the sorted order of their names, with 64 training images (8 to 16 a class) "
         "and 16",
         "#   test images (2 to 4 a class). The median shorter side of the images is 20 pixels, "
@@ -74,9 +72,8 @@ def test_comments_say_order_sessions_and_counts(tmp_path: Path) -> None:
     ],
 )
 def test_the_base_is_a_number_or_a_share_and_the_rest_makes_sessions(
-    tmp_path: Path, base: str, way: int, expected: tuple[int, int]
+    root: Path, tmp_path: Path, base: str, way: int, expected: tuple[int, int]
 ) -> None:
-    root = folder(tmp_path / "animals", dict.fromkeys(NAMES, 6))
     protocol = loaded(scan(root, way, 5, base), tmp_path)
     assert (protocol.base_classes, protocol.sessions) == expected
 
@@ -95,7 +92,7 @@ def test_size_and_backbone_follow_the_median_shorter_side(
     tmp_path: Path, size: tuple[int, int], stored: tuple[int, int | None], backbone: str
 ) -> None:
     root = folder(tmp_path / "animals", dict.fromkeys(NAMES[:3], 3), size)
-    folder(tmp_path / "animals", {"zebra": 3}, (900, 800))
+    folder(root, {"zebra": 3}, (900, 800))
     (root / "ant" / "broken.png").write_bytes(b"no image")
     os.mkfifo(root / "ant" / "pipe.png")
     protocol = loaded(scan(root, 1, 1, "2"), tmp_path)
@@ -105,30 +102,26 @@ def test_size_and_backbone_follow_the_median_shorter_side(
     assert crops == (stored[1] is not None)
 
 
-def test_data_with_halves_take_no_options(tmp_path: Path) -> None:
-    for half, count in (("train", 5), ("test", 1)):
-        folder(tmp_path / "animals" / half, dict.fromkeys(NAMES, count))
-    root = tmp_path / "animals"
-    protocol = loaded(scan(root, 1, 5, "60%"), tmp_path)
-    assert protocol.reader_options == {}
-    with pytest.raises(UsageError, match="split_seed has no effect"):
-        scan(root, 1, 5, "60%", split_seed=1)
-
-
-def test_options_of_the_split_are_passed_on(tmp_path: Path) -> None:
-    root = folder(tmp_path / "animals", dict.fromkeys(NAMES, 10))
-    text = scan(root, 1, 5, "60%", test_fraction=0.5, split_seed=7)
+def test_options_of_the_split_are_passed_on_unless_there_are_halves(
+    root: Path, tmp_path: Path
+) -> None:
+    text = scan(root, 1, 3, "60%", test_fraction=0.5, split_seed=7)
     assert loaded(text, tmp_path).reader_options == {"test_fraction": 0.5, "split_seed": 7}
-    assert "35 training images (5 a class) and 35 test" in text
+    assert "21 training images (3 a class) and 21 test" in text
     with pytest.raises(UsageError, match=r"test_fraction = 1.5 is not between 0 and 1"):
         scan(root, 1, 5, "60%", test_fraction=1.5)
+    halved = tmp_path / "halved"
+    for half, count in (("train", 5), ("test", 1)):
+        folder(halved / half, dict.fromkeys(NAMES, count))
+    assert loaded(scan(halved, 1, 5, "60%"), tmp_path).reader_options == {}
+    with pytest.raises(UsageError, match="split_seed has no effect"):
+        scan(halved, 1, 5, "60%", split_seed=1)
 
 
-def test_a_table_is_scanned_too(tmp_path: Path) -> None:
-    folder(tmp_path / "pictures", dict.fromkeys(NAMES, 6))
+def test_a_table_is_scanned_too(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "my list.csv"
     with path.open("w", newline="") as file:
-        rows = [[f"pictures/{name}/{n}.png", name] for name in NAMES for n in range(6)]
+        rows = [[f"{root.name}/{name}/{n}.png", name] for name in NAMES for n in range(6)]
         csv.writer(file).writerows([["path", "label"], *rows])
     protocol = loaded(scan(path, 1, 5, "60%"), tmp_path)
     assert (protocol.name, protocol.title, protocol.classes) == ("my_list", "my list", 7)
@@ -155,22 +148,18 @@ def test_any_folders_name_makes_a_valid_protocol(tmp_path: Path, name: str, expe
     assert loaded(scan(root, 2, 2, "2", name="chosen"), tmp_path).name == "chosen"
 
 
-def test_too_few_classes_for_one_session_are_refused(tmp_path: Path) -> None:
-    root = folder(tmp_path / "animals", dict.fromkeys(NAMES, 6))
+def test_too_few_classes_or_images_are_named(root: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         scan(root, 5, 5, "60%")
     assert str(caught.value) == (
         f"{root}: too few classes for one session: has 7, needs 4 (base) + 5 (way) = 9; lower "
         "--base or --way"
     )
-
-
-def test_classes_with_too_few_images_are_named(tmp_path: Path) -> None:
-    root = folder(tmp_path / "animals", {**dict.fromkeys(NAMES, 6), "bee": 3, "dog": 1, "gnu": 2})
+    few = folder(tmp_path / "few", {**dict.fromkeys(NAMES, 6), "bee": 3, "dog": 1, "gnu": 2})
     with pytest.raises(DataError) as caught:
-        scan(root, 1, 5, "5")
+        scan(few, 1, 5, "5")
     assert str(caught.value) == (
-        f"{root}: too few images in 3 of 7 classes; each needs 6: 5 for training (shot), 1 for "
+        f"{few}: too few images in 3 of 7 classes; each needs 6: 5 for training (shot), 1 for "
         "testing\n"
         "  class 'bee' has 3: 2 for training, 1 for testing\n"
         "  class 'dog' has 1: 1 for training, 0 for testing\n"
@@ -191,21 +180,17 @@ def test_classes_with_too_few_images_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(
-    tmp_path: Path, way: int, shot: int, base: str, problem: str
+    root: Path, way: int, shot: int, base: str, problem: str
 ) -> None:
-    root = folder(tmp_path / "animals", dict.fromkeys(NAMES, 6))
     with pytest.raises(UsageError) as caught:
         scan(root, way, shot, base)
     assert str(caught.value).startswith(problem)
 
 
-def test_what_is_no_data_set_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_data_set_is_refused(root: Path) -> None:
     with pytest.raises(DataError, match="no such folder or CSV"):
-        scan(tmp_path / "nowhere", 5, 5, "60%")
-    root = tmp_path / "texts"
-    for name in NAMES:
-        (root / name).mkdir(parents=True)
-        for number in range(6):
-            (root / name / f"{number}.png").write_bytes(b"no image")
+        scan(root / "nowhere", 5, 5, "60%")
+    for file in root.glob("*/*"):
+        file.write_bytes(b"no image")
     with pytest.raises(DataError, match="none of its files can be opened as images"):
         scan(root, 1, 5, "60%")

@@ -163,7 +163,7 @@ def test_what_cannot_be_drawn_is_refused_with_numbers(
 
 
 def make(toy: Any, method: str = "toy_means", **options: Any) -> StoredEpisodes:
-    return api.episodes(method, **toy.settings(**{**vars(DESIGN), **options}))
+    return api.run_episodes(method, **toy.settings(**{**vars(DESIGN), **options}))
 
 
 def test_what_is_stored_and_its_interval_t_s_over_root_n(toy: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fscil_bench.methods.alice import Alice, AliceHead, fused, margin_loss, pair_count, pair_labels
+from fscil_bench.methods.alice import (
+    Alice,
+    AliceHead,
+    fusion_pairs,
+    margin_loss,
+    pair_count,
+    pair_labels,
+)
 from fscil_bench.representation import TrainingBatch
-from fscil_bench.testing import check_representation
 
 DIM, CLASSES, WIDTH = 6, 3, 10
 
@@ -29,11 +36,11 @@ def head(rows: int = CLASSES) -> AliceHead:
     return AliceHead(DIM, CLASSES, rows, WIDTH, torch.Generator().manual_seed(0))
 
 
-def batch(shift: float = 0.0) -> TrainingBatch:
+def batch() -> TrainingBatch:
     generator = torch.Generator().manual_seed(1)
     images = torch.rand(9, 3, 4, 4, generator=generator)
     labels = torch.arange(9) % CLASSES
-    return TrainingBatch(images, labels, 0, lambda: images + shift, generator)
+    return TrainingBatch(images, labels, 0, lambda: images, generator)
 
 
 def loss(made: AliceHead, given: TrainingBatch, **params: Any) -> torch.Tensor:
@@ -47,20 +54,10 @@ def test_the_margin_is_taken_off_the_true_class() -> None:
     assert float(found) == pytest.approx(math.log(math.exp(1.2) + 1) - 1.2)
 
 
-def test_without_margin_it_is_cross_entropy_on_scaled_cosines() -> None:
-    features, rows = torch.randn(4, DIM), torch.randn(CLASSES, DIM)
-    labels = torch.tensor([0, 1, 2, 0])
-    expected = F.cross_entropy(16 * F.normalize(features) @ F.normalize(rows).T, labels)
-    assert float(margin_loss(features, rows, labels, 16.0, 0.0)) == pytest.approx(float(expected))
-
-
 def test_two_equal_views_cost_what_one_does_and_other_ones_do_not() -> None:
     one = float(loss(head(), batch(), views=1))
     assert float(loss(head(), batch(), views=2)) == pytest.approx(one, rel=1e-5)
-    shifted = batch()
-    other = TrainingBatch(
-        shifted.images, shifted.labels, 0, lambda: shifted.images.flip(3), shifted.generator
-    )
+    other = replace(batch(), augment=lambda: batch().images.flip(3))
     assert float(loss(head(), other, views=2)) != pytest.approx(one, rel=1e-3)
 
 
@@ -73,17 +70,32 @@ def test_pairs_are_numbered_one_to_one(classes: int) -> None:
 
 
 def test_fused_images_lie_between_images_of_two_classes() -> None:
-    labels = torch.arange(CLASSES).repeat(3)
-    images = F.one_hot(labels, CLASSES).float()[:, :, None, None].expand(-1, -1, 2, 2)
-    mixed, names = fused(images, labels, CLASSES, torch.Generator().manual_seed(0))
-    shares = mixed[:, :, 0, 0]
-    assert len(mixed) == len(names) > 0
-    assert torch.allclose(shares.sum(dim=1), torch.ones(len(mixed)))
-    involved = shares > 0
-    assert involved.sum(dim=1).tolist() == [2] * len(mixed)
-    assert bool((shares[involved] >= 0.4 - 1e-6).all())
-    low, high = (torch.nonzero(involved)[k::2, 1] for k in (0, 1))
-    assert torch.equal(pair_labels(low, high, CLASSES), names)
+    labels = torch.arange(CLASSES).repeat(8)
+    view = F.one_hot(labels, CLASSES).float()[:, :, None, None].expand(-1, -1, 2, 2)
+    pairs = fusion_pairs(labels, torch.Generator().manual_seed(0))
+    shares = pairs.mixed(view)[:, :, 0, 0]
+    assert len(view) < len(pairs.share) <= 4 * len(view)
+    assert bool((labels[pairs.rows[0]] != labels[pairs.rows[1]]).all())
+    rows = torch.arange(len(shares))
+    torch.testing.assert_close(shares[rows, labels[pairs.rows[0]]], pairs.share.float())
+    torch.testing.assert_close(shares[rows, labels[pairs.rows[1]]], 1 - pairs.share.float())
+    assert 0.4 <= float(pairs.share.min()) < float(pairs.share.max()) <= 0.6
+    assert len(set(pairs.share.tolist())) > len(view), "each pair has its own"
+
+
+def test_both_views_are_mixed_and_pass_one_after_the_other() -> None:
+    flipped = batch().images.flip(3)
+    given, again = replace(batch(), augment=lambda: flipped), batch()
+    pairs = fusion_pairs(again.labels, again.generator)
+    labels = torch.cat([given.labels, pair_labels(*given.labels[pairs.rows], CLASSES)])
+    each = []
+    for view in (given.images, flipped):
+        made = head(CLASSES + 3)
+        projected = made.projector(Pooled()(torch.cat([view, pairs.mixed(view)])))
+        each.append(float(margin_loss(projected, made.rows.weight, labels, 30.0, 0.4).detach()))
+    assert each[0] != pytest.approx(each[1], rel=1e-4)
+    found = float(loss(head(CLASSES + 3), given, views=2, fusion=True))
+    assert found == pytest.approx(sum(each) / 2, rel=1e-5)
 
 
 def test_the_classifier_is_the_running_mean_of_unit_features() -> None:
@@ -103,8 +115,3 @@ def test_fusion_adds_rows_for_pairs_and_they_are_not_handed_on() -> None:
     assert built.rows.weight.shape == (CLASSES + 3, WIDTH)
     assert made.classifier(built).shape == (CLASSES, DIM)
     assert bool(torch.isfinite(made.loss(Pooled(), built, batch())))
-
-
-@pytest.mark.parametrize("fusion", [False, True])
-def test_it_keeps_to_its_contract(fusion: bool) -> None:
-    check_representation(Alice, {"fusion": fusion, "width": 32})

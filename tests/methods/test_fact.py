@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fscil_bench.methods.fact import (
     Fact,
@@ -18,28 +18,16 @@ from fscil_bench.methods.fact import (
     strongest,
     virtual_instance_loss,
 )
+from fscil_bench.methods.finetune import Finetune
 from fscil_bench.methods.ncm import NCM, Cosine
 from fscil_bench.representation import TrainingBatch
-from fscil_bench.testing import BASE, DIM, SESSIONS, ToyTask, check_method, check_representation
+from fscil_bench.testing import BASE, DIM, ToyTask, learnt
 
 
-class Halves(nn.Module):
-    """A backbone that can be entered half-way."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, DIM, 1)
-        for number, parameter in enumerate(self.parameters()):
-            nn.init.normal_(parameter, generator=torch.Generator().manual_seed(number))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.late(self.early(x))
-
-    def early(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.first(x))
-
-    def late(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.second(x)).mean(dim=(2, 3))
+def network() -> nn.Module:
+    found = ToyTask().context(Finetune).network
+    assert found is not None
+    return found.backbone
 
 
 def batch(epoch: int = 0) -> TrainingBatch:
@@ -57,35 +45,25 @@ def fact_head() -> FactHead:
     return FactHead(DIM, BASE, 5, torch.Generator().manual_seed(0))
 
 
-def scores(method: Any) -> list[torch.Tensor]:
-    task, found = ToyTask(), []
-    for number in range(SESSIONS + 1):
-        (method.learn_session if number else method.learn_base)(task.session(number))
-        found.append(method.scores(task.queries()))
-    return found
-
-
 def test_without_gamma_the_loss_is_that_of_cosine() -> None:
     head, rows = fact_head(), nn.Linear(DIM, BASE, bias=False)
     rows.weight = head.rows
-    expected = Cosine(Cosine.Params()).loss(Halves(), rows, batch())
-    assert torch.equal(made(gamma=0.0).loss(Halves(), head, batch()), expected)
-    assert torch.equal(made(start_epoch=1).loss(Halves(), head, batch()), expected)
-    assert float(made(start_epoch=1).loss(Halves(), head, batch(epoch=1))) > float(expected)
+    expected = Cosine(Cosine.Params()).loss(network(), rows, batch())
+    assert torch.equal(made(gamma=0.0).loss(network(), head, batch()), expected)
+    assert torch.equal(made(start_epoch=1).loss(network(), head, batch()), expected)
+    assert float(made(start_epoch=1).loss(network(), head, batch(epoch=1))) > float(expected)
 
 
-def test_the_reserved_part_is_proportional_to_gamma() -> None:
-    head = fact_head()
-    plain, one, three = (
-        float(made(gamma=g).loss(Halves(), head, batch())) for g in (0.0, 0.1, 0.3)
-    )
-    assert three - plain == pytest.approx(3 * (one - plain), rel=1e-4)
-
-
-def test_the_reserved_part_trains_the_virtual_rows() -> None:
-    head = fact_head()
-    made().loss(Halves(), head, batch()).backward()
-    assert head.virtual.grad is not None and float(head.virtual.grad.abs().min()) > 0
+def test_the_second_choice_is_among_virtual_rows_as_drawn_or_as_trained() -> None:
+    head, moved, samples = fact_head(), fact_head(), replace(batch(), labels=torch.zeros(12).long())
+    with torch.no_grad():
+        moved.virtual.neg_()
+    for choice, same in (("frozen", True), ("trained", False)):
+        # Of one class alone there are no pairs to mix, so that L2 is all that is reserved.
+        losses = [made(second_choice=choice).loss(network(), h, samples) for h in (head, moved)]
+        assert torch.equal(*losses) == same
+    made().loss(network(), head, batch()).backward()
+    assert head.virtual.grad is not None and bool(head.virtual.grad.any()), "L3 and L4 train them"
 
 
 def test_rows_begin_orthogonal_where_there_is_room() -> None:
@@ -99,22 +77,20 @@ def test_a_backbone_without_stages_is_refused() -> None:
 
 
 def test_with_eta_0_it_predicts_as_class_means_do() -> None:
-    task = ToyTask(needs=Fact.needs)
-    fact = scores(Fact(Fact.Params(eta=0.0), task.context(Fact)))
-    means = scores(NCM(NCM.Params(), task.context(NCM)))
-    for one, other in zip(fact, means, strict=True):
-        assert torch.equal(one.argmax(1), other.argmax(1))
+    queries = ToyTask(queries=100).queries()
+    fact, means = (m.scores(queries) for m in (learnt(Fact, {"eta": 0.0}), learnt(NCM)))
+    assert torch.equal(fact.argmax(1), means.argmax(1))
 
 
-def test_with_eta_1_only_the_likeness_to_virtual_prototypes_counts() -> None:
-    task = ToyTask(needs=Fact.needs)
-    method = Fact(Fact.Params(eta=1.0), task.context(Fact))
-    base = task.session(0)
-    method.learn_base(base)
-    queries = task.queries()
-    unit = nn.functional.normalize
+@pytest.mark.parametrize(("resemblance", "along"), [("published", 0), ("cosine", 1)])
+def test_with_eta_1_only_the_likeness_to_virtual_prototypes_counts(
+    resemblance: str, along: int
+) -> None:
+    method = learnt(Fact, {"eta": 1.0, "resemblance": resemblance})
+    queries, means, unit = ToyTask().queries(), method.prototypes, nn.functional.normalize
     likeness = unit(queries.features) @ unit(method.virtual).T
-    expected = (likeness @ (unit(method.virtual) @ unit(method.prototypes).T)).softmax(dim=1)
+    means = means / means.square().sum(dim=along, keepdim=True).sqrt()
+    expected = (likeness @ (unit(method.virtual) @ means.T)).softmax(dim=1)
     assert torch.allclose(method.scores(queries), expected, atol=1e-6)
 
 
@@ -122,11 +98,6 @@ def test_only_the_strongest_similarities_are_kept() -> None:
     given = torch.tensor([[0.3, -0.2, 0.9], [0.1, 0.5, 0.4]])
     assert strongest(given, 3) is given
     assert strongest(given, 1).tolist() == [[0.0, 0.0, pytest.approx(0.9)], [0.0, 0.5, 0.0]]
-
-
-def test_both_keep_to_their_contracts() -> None:
-    check_method(Fact)
-    check_representation(FactRepresentation)
 
 
 INF = float("inf")
@@ -143,42 +114,27 @@ def test_every_virtual_prototype_is_linked_to_so_many_classes() -> None:
     assert draw_links(2, 4, 3, torch.Generator()).sum(dim=0).tolist() == [2] * 4
 
 
-def test_the_second_choice_is_the_best_linked_virtual_prototype() -> None:
-    logits = torch.tensor([[5.0, 1.0, 3.0, 2.0]])
-    links = torch.tensor([[False, True], [True, True]])
-    loss = second_choice_loss(logits, torch.tensor([0]), links)
-    # Class 0 is out; virtual prototype 1 is the one linked, though 0 has the larger logit.
-    assert float(loss) == pytest.approx(softmax_loss([1.0, 3.0, 2.0], 2))
-
-
-def test_an_allowed_prototype_wins_though_all_its_logits_are_negative() -> None:
-    logits = torch.tensor([[5.0, 1.0, -1.0, -2.0]])
-    links = torch.tensor([[False, True], [True, True]])
-    loss = second_choice_loss(logits, torch.tensor([0]), links)
-    assert float(loss) == pytest.approx(softmax_loss([1.0, -1.0, -2.0], 2))
-
-
-def test_a_class_without_links_may_choose_any() -> None:
-    logits = torch.tensor([[5.0, 1.0, 3.0, 2.0]])
-    links = torch.tensor([[False, False], [True, True]])
-    loss = second_choice_loss(logits, torch.tensor([0]), links)
-    assert float(loss) == pytest.approx(softmax_loss([1.0, 3.0, 2.0], 1))
+@pytest.mark.parametrize(
+    ("virtual", "linked", "chosen"),
+    [
+        ([3.0, 2.0], [False, True], 1),  # though 0 has the larger logit
+        ([-1.0, -2.0], [False, True], 1),  # though all are negative
+        ([3.0, 2.0], [False, False], 0),  # a class without links may choose any
+    ],
+)
+def test_the_second_choice_is_the_best_linked_virtual_prototype(
+    virtual: list[float], linked: list[bool], chosen: int
+) -> None:
+    links = torch.tensor([linked, [True, True]])
+    loss = second_choice_loss(torch.tensor([[5.0, 1.0, *virtual]]), torch.tensor([0]), links)
+    # Class 0, which is the sample's own, is out.
+    assert float(loss) == pytest.approx(softmax_loss([1.0, *virtual], 1 + chosen))
 
 
 def test_a_mixed_sample_is_virtual_first_and_known_second() -> None:
     logits = torch.tensor([[4.0, 1.0, 0.0, 2.0]])
     expected = softmax_loss([4.0, 1.0, 0.0, 2.0], 3) + softmax_loss([4.0, 1.0, 0.0], 0)
     assert float(virtual_instance_loss(logits, classes=2)) == pytest.approx(expected)
-
-
-def test_losses_reach_every_row_but_the_forbidden() -> None:
-    logits = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    labels = torch.tensor([0, 1, 2, 0, 1, 2])
-    links = torch.ones(3, 2, dtype=torch.bool)
-    second_choice_loss(logits, labels, links).backward()
-    assert logits.grad is not None and bool(torch.isfinite(logits.grad).all())
-    own = F.one_hot(labels, 5).bool()
-    assert bool((logits.grad[own] == 0).all()) and bool((logits.grad[~own] != 0).all())
 
 
 def test_pairs_are_of_different_classes() -> None:

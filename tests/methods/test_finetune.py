@@ -5,35 +5,23 @@ from typing import Any
 import torch
 
 from fscil_bench.methods.finetune import Finetune
-from fscil_bench.testing import BASE, SESSIONS, WAY, ToyTask
+from fscil_bench.testing import BASE, SESSIONS, WAY, ToyTask, learnt
 
 
-def finetuned(**params: Any) -> tuple[Finetune, list[torch.Tensor]]:
-    task = ToyTask()
-    method = Finetune(Finetune.Params(**params), task.context(Finetune))
-    method.learn_base(task.session(0))
-    scores = [method.scores(task.queries())]
-    for number in range(1, SESSIONS + 1):
-        method.learn_session(task.session(number))
-        scores.append(method.scores(task.queries()))
-    return method, scores
+def scores(sessions: int, **params: Any) -> torch.Tensor:
+    return learnt(Finetune, params, sessions=sessions).scores(ToyTask().queries())
 
 
 def test_rate_zero_leaves_old_logits_unchanged() -> None:
-    _, scores = finetuned(lr=0.0, batch_norm="frozen", epochs=2)
-    torch.testing.assert_close(scores[-1][:, :BASE], scores[0])
-
-
-def test_zero_epochs_only_append_rows() -> None:
-    method, scores = finetuned(epochs=0)
-    assert method.rows.shape == (BASE + WAY * SESSIONS, 16)
-    torch.testing.assert_close(scores[-1][:, :BASE], scores[0])
+    first, last = (scores(n, lr=0.0, batch_norm="frozen", epochs=2) for n in (0, SESSIONS))
+    torch.testing.assert_close(last[:, :BASE], first)
 
 
 def test_predictions_move_to_the_newest_classes() -> None:
     for head in ("linear", "cosine"):
-        _, scores = finetuned(epochs=40, lr=0.1, head=head)
-        newest = scores[-1].argmax(1) >= BASE + WAY * (SESSIONS - 1)
+        newest = scores(SESSIONS, epochs=40, lr=0.1, head=head).argmax(1) >= BASE + WAY * (
+            SESSIONS - 1
+        )
         assert float(newest.float().mean()) > 0.7, head
 
 

@@ -1,67 +1,13 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch.nn import functional as F
 
 from fscil_bench.methods.ft_cos import FtCos, FtCosParams, fine_tuned
-from fscil_bench.methods.ncm import NCM
-from fscil_bench.params import parse_params
-from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
+from fscil_bench.testing import ToyTask, learnt
 
 ROOT_HALF = 0.5**0.5
-
-
-def _method(**params: Any) -> FtCos:
-    return FtCos(parse_params("ft_cos", FtCosParams, params), ToyTask().context(FtCos))
-
-
-def _learnt(shot: int = 3, **params: Any) -> FtCos:
-    method, task = _method(**params), ToyTask(shot)
-    method.learn_base(task.session(0))
-    for number in range(1, SESSIONS + 1):
-        method.learn_session(task.session(number))
-    return method
-
-
-def _loss(method: FtCos, task: ToyTask, number: int) -> float:
-    """Return the cross-entropy of the last session's shots, of the classes seen by then."""
-    shots = task.session(number)
-    cosines = F.normalize(shots.features, dim=1) @ F.normalize(method.prototypes, dim=1).T
-    return float(F.cross_entropy(16 * cosines, shots.labels))
-
-
-@pytest.mark.parametrize(
-    "params", [{"space": "tukey", "steps": 3}, {"mean": "unit", "steps": 3}, {"steps": 0}]
-)
-def test_it_keeps_the_contract_with_every_option(params: dict[str, Any]) -> None:
-    check_method(FtCos, params)
-
-
-@pytest.mark.parametrize("space", ["raw", "tukey"])
-@pytest.mark.parametrize("mean", ["raw", "unit"])
-def test_without_steps_it_is_nearest_class_mean(space: str, mean: str) -> None:
-    options = {"space": space, "mean": mean}
-    task, method = ToyTask(), _learnt(steps=0, **options)
-    means = NCM(parse_params("ncm", NCM.Params, options), task.context(NCM))
-    means.learn_base(task.session(0))
-    for number in range(1, SESSIONS + 1):
-        means.learn_session(task.session(number))
-    assert torch.equal(method.scores(task.queries()), means.scores(task.queries()))
-    shots, queries = task.episode(0)
-    assert torch.equal(method.episode_scores(shots, queries), means.episode_scores(shots, queries))
-
-
-def test_old_rows_are_bit_identical_when_classes_are_added() -> None:
-    task, method = ToyTask(), _method()
-    method.learn_base(task.session(0))
-    before, rows = method.scores(task.queries()), method.prototypes.clone()
-    for number in range(1, SESSIONS + 1):
-        method.learn_session(task.session(number))
-    assert torch.equal(method.prototypes[:BASE], rows)
-    torch.testing.assert_close(method.scores(task.queries())[:, :BASE], before)
 
 
 def test_the_first_step_by_hand() -> None:
@@ -92,29 +38,19 @@ def test_later_steps_are_those_of_torch() -> None:
     torch.testing.assert_close(found, moving.detach(), atol=1e-4, rtol=1e-4)
 
 
-def test_training_lowers_the_loss_that_it_trains() -> None:
-    task = ToyTask()
-    losses = [_loss(_learnt(steps=steps, lr=1.0), task, SESSIONS) for steps in (0, 5, 50)]
-    assert losses[0] > losses[1] > losses[2]
-
-
 def test_it_trains_where_gradients_are_switched_off() -> None:
     with torch.no_grad():
-        quiet = _learnt()
-    assert torch.equal(quiet.prototypes, _learnt().prototypes)
+        quiet = learnt(FtCos)
+    assert torch.equal(quiet.prototypes, learnt(FtCos).prototypes)
     assert not quiet.prototypes.requires_grad
 
 
 def test_an_episode_is_trained_without_the_base_classes() -> None:
-    task, method = ToyTask(), _learnt(lr=1.0)
+    task, method = ToyTask(), learnt(FtCos, {"lr": 1.0})
     shots, queries = task.episode(0)
     kept = method.prototypes.clone()
     scores = method.episode_scores(shots, queries)
     method.prototypes = torch.rand_like(kept)
     assert torch.equal(method.episode_scores(shots, queries), scores)
-    plain = _learnt(steps=0).episode_scores(shots, queries)
+    plain = learnt(FtCos, {"steps": 0}).episode_scores(shots, queries)
     assert float((scores - plain).abs().max()) > 1e-3
-
-
-def test_it_stores_rows_alone() -> None:
-    assert _learnt().state_bytes() == 4 * (BASE + WAY * SESSIONS) * DIM

@@ -9,30 +9,11 @@ from sklearn.linear_model import LogisticRegression
 
 from fscil_bench.methods._shared.softmax import Fit, fit_logistic
 from fscil_bench.methods.logistic import Logistic
-from fscil_bench.params import parse_params
-from fscil_bench.testing import BASE, SESSIONS, WAY, ToyTask, check_method
-
-
-def _method(**params: Any) -> Logistic:
-    values = parse_params("logistic", Logistic.Params, params)
-    return Logistic(values, ToyTask().context(Logistic))
-
-
-def _learnt(shot: int = 3, **params: Any) -> Logistic:
-    method, task = _method(**params), ToyTask(shot)
-    method.learn_base(task.session(0))
-    for number in range(1, SESSIONS + 1):
-        method.learn_session(task.session(number))
-    return method
-
-
-@pytest.mark.parametrize("params", [{}, {"space": "tukey"}, {"penalty": 0.01}], ids=str)
-def test_the_method_conforms(params: dict[str, Any]) -> None:
-    check_method(Logistic, params)
+from fscil_bench.testing import BASE, SESSIONS, WAY, ToyTask, learnt
 
 
 def test_a_base_classs_mean_counts_as_often_as_a_new_class_has_shots() -> None:
-    method, task = _learnt(), ToyTask()
+    method, task = learnt(Logistic), ToyTask()
     samples, labels = [], []
     for number in range(SESSIONS + 1):
         session = task.session(number)
@@ -47,12 +28,11 @@ def test_a_base_classs_mean_counts_as_often_as_a_new_class_has_shots() -> None:
 
 def test_it_stores_means_shots_and_the_classifier() -> None:
     classes, samples, dim = BASE + WAY * SESSIONS, BASE + 3 * WAY * SESSIONS, 16
-    assert _learnt().state_bytes() == 4 * (samples * (dim + 1) + classes * (dim + 1))
+    assert learnt(Logistic).state_bytes() == 4 * (samples * (dim + 1) + classes * (dim + 1))
 
 
 def test_an_episode_is_scikit_learns_regression_on_the_shots() -> None:
-    method, task = _method(), ToyTask()
-    method.learn_base(task.session(0))
+    method, task = learnt(Logistic, sessions=0), ToyTask()
     shots, queries = task.episode(0)
     scores = method.episode_scores(shots, queries)
     theirs = LogisticRegression(tol=1e-8, max_iter=5000).fit(shots.features, shots.labels)
@@ -64,10 +44,10 @@ def test_an_episode_is_scikit_learns_regression_on_the_shots() -> None:
 def test_a_fit_that_stops_early_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     from fscil_bench.methods import logistic
 
-    assert _learnt().notes() == {"fits_not_converged": 0}
+    assert learnt(Logistic).notes() == {"fits_not_converged": 0}
 
     def hasty(*args: Any) -> Fit:
         return fit_logistic(*args, max_steps=1)
 
     monkeypatch.setattr(logistic, "fit_logistic", hasty)
-    assert _learnt().notes() == {"fits_not_converged": 3}
+    assert learnt(Logistic).notes() == {"fits_not_converged": 3}

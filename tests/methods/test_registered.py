@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from fscil_bench.errors import DataError
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import Queries
-from fscil_bench.testing import ToyTask, start
+from fscil_bench.testing import SESSIONS, ToyTask, learnt, start
 
 REGISTRY = load_registry()
 METHODS = [REGISTRY.get("method", name).value for name in REGISTRY.names("method")]
@@ -32,6 +34,7 @@ def test_published_values_and_grids_are_parameters_of_known_protocols(plugin: ty
     [
         ("teen", "cub200", "alpha", 0.5),
         ("teen", "cifar100", "alpha", 0.1),
+        ("cec", "cub200", "queries", 10),
         ("cec_trained", "cub200", "queries", 10),
         ("finetune", "mini_imagenet", "epochs", 50),
         ("joint_naive", "mini_imagenet", "milestone", 45),
@@ -43,6 +46,33 @@ def test_published_values_are_those_of_the_released_code(
     method: str, protocol: str, name: str, value: float
 ) -> None:
     assert REGISTRY.get("method", method).value.published[protocol][name] == value
+
+
+@pytest.mark.parametrize(("name", "off"), [("ft_cos", {"steps": 0}), ("teen", {"alpha": 0})])
+@pytest.mark.parametrize("space", ["raw", "tukey"])
+@pytest.mark.parametrize("mean", ["raw", "unit"])
+def test_without_what_it_adds_a_method_is_nearest_class_mean(
+    name: str, off: dict[str, Any], space: str, mean: str
+) -> None:
+    options, task = {"space": space, "mean": mean}, ToyTask(queries=200)
+    found, means = (
+        learnt(REGISTRY.get("method", each).value, options | more)
+        for each, more in ((name, off), ("ncm", {}))
+    )
+    shots, queries = task.episode(0)
+    torch.testing.assert_close(found.scores(task.queries()), means.scores(task.queries()))
+    torch.testing.assert_close(
+        found.episode_scores(shots, queries), means.episode_scores(shots, queries)
+    )
+
+
+@pytest.mark.parametrize("name", ["ncm", "ft_cos", "teen"])
+def test_old_rows_are_bit_identical_when_classes_are_added(name: str) -> None:
+    before, after = (
+        learnt(REGISTRY.get("method", name).value, {"mean": "unit"}, sessions=n).prototypes
+        for n in (0, SESSIONS)
+    )
+    assert torch.equal(after[: len(before)], before)
 
 
 @pytest.mark.parametrize("method", FROZEN, ids=lambda m: m.name)

@@ -11,7 +11,6 @@ from torch import nn
 from fscil_bench.methods.ncm import Cosine
 from fscil_bench.methods.rotation import Rotation, RotationHead, shown_turns
 from fscil_bench.representation import TrainingBatch
-from fscil_bench.testing import check_representation
 
 DIM, CLASSES = 6, 3
 
@@ -65,8 +64,3 @@ def test_an_undecided_rotation_layer_adds_weight_times_log_4() -> None:
     plain = Rotation(Rotation.Params(weight=0.0)).loss(Sums(), made, batch())
     added = Rotation(Rotation.Params(weight=2.0)).loss(Sums(), made, batch()) - plain
     assert float(added) == pytest.approx(2 * math.log(4), rel=1e-5)
-
-
-@pytest.mark.parametrize("turns", ["one", "all"])
-def test_it_keeps_to_its_contract(turns: str) -> None:
-    check_representation(Rotation, {"turns": turns})

@@ -1,34 +1,13 @@
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 import torch
 from torch.nn import functional as F
 
-from fscil_bench.methods.ncm import NCM
 from fscil_bench.methods.teen import TEEN, TEENParams, calibrated
-from fscil_bench.params import parse_params
-from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
+from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, learnt
 
 NEW = torch.tensor([[0.0, 0.0, 5.0], [2.0, 1.0, 1.0]])
 DONORS = torch.tensor([[2.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 4.0, 3.0]])
-
-
-def _learnt(shot: int = 3, **params: Any) -> TEEN:
-    method = TEEN(parse_params("teen", TEENParams, params), ToyTask().context(TEEN))
-    task = ToyTask(shot)
-    method.learn_base(task.session(0))
-    for number in range(1, SESSIONS + 1):
-        method.learn_session(task.session(number))
-    return method
-
-
-@pytest.mark.parametrize(
-    "params", [{"space": "tukey"}, {"mean": "unit", "alpha": 1}, {"kappa": 0}, {"alpha": 0}]
-)
-def test_it_keeps_the_contract_with_every_option(params: dict[str, Any]) -> None:
-    check_method(TEEN, params)
 
 
 def test_a_prototype_by_hand() -> None:
@@ -53,42 +32,15 @@ def test_a_large_kappa_borrows_the_nearest_base_prototype() -> None:
     torch.testing.assert_close(found, F.normalize(DONORS, dim=1)[nearest])
 
 
-@pytest.mark.parametrize("space", ["raw", "tukey"])
-@pytest.mark.parametrize("mean", ["raw", "unit"])
-def test_alpha_0_is_nearest_class_mean(space: str, mean: str) -> None:
-    options = {"space": space, "mean": mean}
-    task, method = ToyTask(queries=200), _learnt(alpha=0, **options)
-    means = NCM(parse_params("ncm", NCM.Params, options), task.context(NCM))
-    means.learn_base(task.session(0))
-    for number in range(1, SESSIONS + 1):
-        means.learn_session(task.session(number))
-    found, expected = method.scores(task.queries()), means.scores(task.queries())
-    torch.testing.assert_close(found, expected)
-    assert torch.equal(found.argmax(dim=1), expected.argmax(dim=1))
-    moved = _learnt(alpha=0.5, **options).scores(task.queries())
-    assert float((moved - expected).abs().max()) > 0.01
-
-
-def test_base_prototypes_and_their_scores_stay() -> None:
-    task = ToyTask()
-    method = TEEN(TEENParams(), task.context(TEEN))
-    method.learn_base(task.session(0))
-    rows, before = method.prototypes.clone(), method.scores(task.queries())
-    for number in range(1, SESSIONS + 1):
-        method.learn_session(task.session(number))
-    assert torch.equal(method.prototypes[:BASE], rows)
-    torch.testing.assert_close(method.scores(task.queries())[:, :BASE], before)
-
-
 def test_only_base_classes_lend() -> None:
-    task, method, other = ToyTask(), TEEN(TEENParams(), ToyTask().context(TEEN)), _learnt()
+    task, method, other = ToyTask(), TEEN(TEENParams(), ToyTask().context(TEEN)), learnt(TEEN)
     method.learn_base(task.session(0))
     method.learn_session(task.session(2))  # the second session's classes, without the first's
     assert torch.equal(method.prototypes[BASE:], other.prototypes[BASE + WAY :])
 
 
 def test_a_restored_state_knows_which_classes_lend() -> None:
-    task, method = ToyTask(), _learnt()
+    task, method = ToyTask(), learnt(TEEN)
     state = method.state_dict()
     assert [len(state[n]) for n in ("base_prototypes", "new_prototypes")] == [BASE, WAY * SESSIONS]
     other = TEEN(TEENParams(), task.context(TEEN))
@@ -103,7 +55,7 @@ def test_an_episode_borrows_from_the_base_classes() -> None:
     task = ToyTask()
     shots, queries = task.episode(0)
     means = torch.stack([shots.features[shots.labels == c].mean(dim=0) for c in shots.class_ids])
-    method = _learnt(alpha=0.4)
+    method = learnt(TEEN, {"alpha": 0.4})
     rows = calibrated(means, method.prototypes[:BASE], 0.4, 16.0)
     expected = F.normalize(queries.features, dim=1) @ F.normalize(rows, dim=1).T
     torch.testing.assert_close(method.episode_scores(shots, queries), expected)

@@ -70,11 +70,7 @@ def header(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = 
         (header("long", tarfile.GNUTYPE_LONGNAME, 10**10), "a header: refused, its declared size"),
         (header("extended", tarfile.XHDTYPE, 10**10), "a header: refused, its declared size"),
     ],
-    ids=[
-        "up", "up inside", "absolute", "backslash", "drive", "symbolic link", "hard link",
-        "device", "pipe", "10 GB", "10 GB name", "10 GB header",
-    ],
-)  # fmt: skip
+)
 def test_a_hostile_tar_archive_is_refused(
     tmp_path: Path, dataset: str, name: str, bad: bytes, problem: str
 ) -> None:
@@ -108,14 +104,20 @@ def test_a_tar_archive_of_absurd_extent_is_refused(
     assert problem in refusal("cub200", tar(tmp_path / "CUB_200_2011.tgz"))
 
 
-@pytest.mark.parametrize(("dataset", "name"), [*TARS, *ZIPS])
+NO_ARCHIVE = [
+    (b"\n<!DOCTYPE html><html>404</html>", "not an archive, but a web page (32 bytes)"),
+    (b"", "an empty file"),
+]
+NO_ZIP = [
+    (b"PK\x03\x04" + bytes(96), "a zip archive that is cut short or damaged (100 bytes)"),
+    (b"\x1f\x8b gzip", "not a zip archive (7 bytes)"),
+]
+
+
 @pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"\n<!DOCTYPE html><html>404</html>", "not an archive, but a web page (32 bytes)"),
-        (b"", "an empty file"),
-    ],
-    ids=["web page", "empty"],
+    ("dataset", "name", "content", "expected"),
+    [(*one, *bad) for one in [*TARS, *ZIPS] for bad in NO_ARCHIVE]
+    + [(*one, *bad) for one in ZIPS for bad in NO_ZIP],
 )
 def test_a_file_that_is_no_archive_is_explained(
     tmp_path: Path, dataset: str, name: str, content: bytes, expected: str
@@ -126,54 +128,27 @@ def test_a_file_that_is_no_archive_is_explained(
 
 
 @pytest.mark.parametrize(("dataset", "name"), TARS[:2])
-@pytest.mark.parametrize(
-    "content",
-    [b"PK\x03\x04 a zip", gzip.compress(b"no tar at all" * 99), *(n for n in (0.02, 0.5, 0.999))],
-    ids=["zip", "no tar", "2 %", "50 %", "99.9 %"],
-)
+@pytest.mark.parametrize("part", [b"PK\x03\x04 a zip", gzip.compress(b"no tar" * 99), 0.02, 0.999])
 def test_a_damaged_tar_archive_is_named_with_size_and_digest(
-    tmp_path: Path, dataset: str, name: str, content: bytes | float
+    tmp_path: Path, dataset: str, name: str, part: bytes | float
 ) -> None:
     path = tar(tmp_path / name)
     whole = path.read_bytes()
-    held = content if isinstance(content, bytes) else whole[: int(content * len(whole))]
+    held = part if isinstance(part, bytes) else whole[: int(part * len(whole))]
     path.write_bytes(held)
     text = refusal(dataset, path)
     assert text.startswith(f"{path}: no whole tar archive (")
     assert f"it has {len(held)} bytes and MD5 {hashlib.md5(held).hexdigest()}" in text
     assert text.endswith("; fetch it again")
-
-
-@pytest.mark.parametrize(("dataset", "name"), TARS[:2])
-def test_a_flipped_byte_is_found_by_the_archives_checksum(
-    tmp_path: Path, dataset: str, name: str
-) -> None:
-    path = tar(tmp_path / name)
-    content = bytearray(path.read_bytes())
-    content[3000] ^= 1
-    path.write_bytes(content)
+    flipped = bytearray(whole)
+    flipped[3000] ^= 1
+    path.write_bytes(flipped)
     assert "no whole tar archive (CRC check failed" in refusal(dataset, path)
 
 
-def test_a_plain_tar_archive_cut_short_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [0.3, 0.5])
+def test_a_plain_tar_archive_cut_short_says_so(tmp_path: Path, part: float) -> None:
     path = tar(tmp_path / "miniimagenet.tar")
     whole = path.read_bytes()
-    for part in (0.3, 0.5):
-        path.write_bytes(whole[: int(part * len(whole))])
-        assert "fetch it again" in refusal("mini_imagenet", path)
-
-
-@pytest.mark.parametrize(("dataset", "name"), ZIPS)
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"PK\x03\x04" + bytes(96), "a zip archive that is cut short or damaged (100 bytes)"),
-        (b"\x1f\x8b gzip", "not a zip archive (7 bytes)"),
-    ],
-)
-def test_a_damaged_zip_archive_is_explained(
-    tmp_path: Path, dataset: str, name: str, content: bytes, expected: str
-) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    assert refusal(dataset, path) == f"{path}: {expected}; fetch it again"
+    path.write_bytes(whole[: int(part * len(whole))])
+    assert "fetch it again" in refusal("mini_imagenet", path)

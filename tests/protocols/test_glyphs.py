@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
@@ -11,14 +12,7 @@ from fscil_bench.errors import DataError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.protocols import glyphs
-from fscil_bench.protocols.glyphs import (
-    ALL_FACES,
-    CLASSES,
-    Glyphs,
-    faces,
-    font_folder,
-    upright,
-)
+from fscil_bench.protocols.glyphs import ALL_FACES, CLASSES, Glyphs, faces, font_folder, upright
 
 # At most one of each group may be a class: in some face its members look alike, upright or
 # italic, or they differ in size alone.
@@ -40,7 +34,7 @@ def index() -> DatasetIndex:
     return reader.index(reader.find([]), request_for())
 
 
-def drawn(items: list[Item], **request: int) -> list[np.ndarray]:
+def drawn(items: list[Item], **request: Any) -> list[np.ndarray]:
     reader = Glyphs()
     images = reader.images(reader.find([]), items, request_for(**request))
     return [image for image in images if isinstance(image, np.ndarray)]
@@ -83,21 +77,18 @@ def test_index(index: DatasetIndex) -> None:
     assert used[0] | used[1] == set(ALL_FACES)
 
 
-def test_fewer_classes_are_the_first_ones(index: DatasetIndex) -> None:
+def test_fewer_classes_are_the_first_ones_and_more_cannot_be_had(index: DatasetIndex) -> None:
     reader = Glyphs()
     few = reader.index(reader.find([]), request_for(7))
     assert few.class_names == CLASSES[:7]
-    assert few.train == index.train[:1400]
-    assert few.test == index.test[:350]
-
-
-def test_more_classes_than_there_are_cannot_be_asked_for() -> None:
-    reader = Glyphs()
+    assert (few.train, few.test) == (index.train[:1400], index.test[:350])
     with pytest.raises(DataError, match="'glyphs' has 100 classes, but the protocol asks for 101"):
         reader.index(reader.find([]), request_for(101))
 
 
-def test_images_do_not_depend_on_what_else_is_drawn_and_when(index: DatasetIndex) -> None:
+def test_images_differ_and_do_not_depend_on_what_else_is_drawn_and_when(
+    index: DatasetIndex,
+) -> None:
     items = [*index.train[::997], *index.test[::499]]
     together = drawn(items)
     backwards = drawn(items[::-1], classes=80)[::-1]
@@ -105,22 +96,14 @@ def test_images_do_not_depend_on_what_else_is_drawn_and_when(index: DatasetIndex
     for first, second, third in zip(together, backwards, alone, strict=True):
         assert np.array_equal(first, second)
         assert np.array_equal(first, third)
-
-
-def test_images_of_one_class_and_face_differ(index: DatasetIndex) -> None:
-    same_face = [item for item in index.train[:200] if "/DejaVuSans/" in item.key]
-    images = drawn(same_face)
-    assert len({image.tobytes() for image in images}) == len(same_face) == 14
+    same_face = drawn([item for item in index.train[:200] if "/DejaVuSans/" in item.key])
+    assert len({image.tobytes() for image in same_face}) == len(same_face) == 14
 
 
 @pytest.mark.parametrize(("size", "resize", "side"), [(32, None, 32), (64, None, 64), (28, 36, 36)])
 def test_shape_and_type(index: DatasetIndex, size: int, resize: int | None, side: int) -> None:
-    reader = Glyphs()
-    request = request_for(size=size, resize=resize)
-    (image,) = reader.images(reader.find([]), index.train[:1], request)
-    assert isinstance(image, np.ndarray)
-    assert image.shape == (side, side, 3)
-    assert image.dtype == np.uint8
+    (image,) = drawn(index.train[:1], size=size, resize=resize)
+    assert (image.shape, image.dtype) == ((side, side, 3), np.uint8)
 
 
 def test_a_larger_image_shows_the_same(index: DatasetIndex) -> None:
@@ -163,22 +146,20 @@ def test_the_digest_follows_what_images_depend_on(monkeypatch: pytest.MonkeyPatc
             assert Glyphs().find([]).digest != before
 
 
-def test_the_digest_follows_the_font_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for face in ALL_FACES:
-        (tmp_path / f"{face}.ttf").write_bytes(face.encode())
+def test_the_digest_follows_the_font_files_and_missing_faces_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(glyphs, "font_folder", lambda: tmp_path)
+    for face in ALL_FACES[2:]:
+        (tmp_path / f"{face}.ttf").write_bytes(face.encode())
+    missing = f"{tmp_path} lacks DejaVuSans.ttf, DejaVuSans-Bold.ttf; install"
+    with pytest.raises(DataError, match=missing):
+        Glyphs().find([])
+    for face in ALL_FACES[:2]:
+        (tmp_path / f"{face}.ttf").write_bytes(face.encode())
     before = Glyphs().find([]).digest
     (tmp_path / "cmr10.ttf").write_bytes(b"another edition")
     assert Glyphs().find([]).digest != before
-
-
-def test_missing_faces_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for face in ALL_FACES[2:]:
-        (tmp_path / f"{face}.ttf").write_bytes(b"")
-    monkeypatch.setattr(glyphs, "font_folder", lambda: tmp_path)
-    with pytest.raises(DataError) as caught:
-        Glyphs().find([])
-    assert f"{tmp_path} lacks DejaVuSans.ttf, DejaVuSans-Bold.ttf; install" in str(caught.value)
 
 
 def test_the_protocol_normalises_by_what_is_drawn(index: DatasetIndex) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,13 +13,11 @@ import pytest
 from PIL import Image
 
 import fscil_bench as fb
-from fscil_bench.data.reader import DatasetIndex, Item, Pixels, ReadRequest
+from fscil_bench.data.reader import Item
 from fscil_bench.errors import DataError
 from fscil_bench.plugins.registry import load_registry
-from fscil_bench.protocol import ImageSpec
-from fscil_bench.running.sessions import read_canonical
 
-MiniImageNet = load_registry().get("data set", "mini_imagenet").value
+DATASET = ("mini_imagenet", 6, 84)
 FOLDER = load_registry().protocol("mini_imagenet")[1]
 CLASSES = tuple((FOLDER / "mini_imagenet" / "classes.txt").read_text().split())
 WNIDS = CLASSES[:6]
@@ -31,11 +28,6 @@ HALVES = {"train": TRAIN, "test": TEST}
 
 Files = dict[str, bytes]
 Pickled = Callable[[Any], bytes]
-
-
-def request_for(classes: int = 6, size: int = 84, resize: int | None = None) -> ReadRequest:
-    spec = ImageSpec(size=size, resize=resize, mean=(0.5,) * 3, std=(0.25,) * 3)
-    return ReadRequest(classes, spec)
 
 
 def picture(*colour: int) -> bytes:
@@ -94,34 +86,6 @@ def caches(python2_pickle: Pickled) -> Files:
     return made
 
 
-def folder_of(root: Path, files: Files) -> Path:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return root
-
-
-def index_of(*roots: Path, classes: int = 6) -> DatasetIndex:
-    reader = MiniImageNet()
-    return reader.index(reader.find(roots), request_for(classes))
-
-
-def images_of(path: Path, items: Sequence[Item], **size: int) -> list[Pixels | DataError]:
-    reader = MiniImageNet()
-    return list(reader.images(reader.find([path]), items, request_for(**size)))
-
-
-def message_of(*roots: Path, classes: int = 6) -> str:
-    with pytest.raises(DataError) as caught:
-        index_of(*roots, classes=classes)
-    return str(caught.value)
-
-
-def reason_of(path: Path) -> str:
-    return str(MiniImageNet().find([path]).unofficial)
-
-
 def numbers(items: Sequence[Item]) -> dict[str, list[int | None]]:
     return {w: [i.number for i in items if i.label == c] for c, w in enumerate(WNIDS)}
 
@@ -130,183 +94,156 @@ def each(values: Sequence[int]) -> dict[str, list[int]]:
     return {wnid: list(values) for wnid in WNIDS}
 
 
+BY_RULE = tuple(each(sorted((*TRAIN, *TEST))[part]) for part in (slice(6), slice(6, None)))
+BY_LISTS = each(TRAIN), each(TEST)
+
+
+def divided(copies: Any, *roots: Path) -> tuple[dict[str, list[int | None]], ...]:
+    """Return the numbers of the training and of the test images by class."""
+    index = copies.index(*roots)
+    return numbers(index.train), numbers(index.test)
+
+
 @pytest.mark.parametrize("place", [".", "mini_imagenet", "miniimagenet", "MINI-ImageNet"])
-def test_the_flat_copy_is_divided_by_its_lists(flat: Files, tmp_path: Path, place: str) -> None:
-    folder_of(tmp_path / place, flat)
-    index = index_of(tmp_path / "nowhere", tmp_path)
+def test_the_flat_copy_is_divided_by_its_lists(flat: Files, copies: Any, place: str) -> None:
+    copies.write(flat, place)
+    roots = copies.folder / "nowhere", copies.folder
+    index = copies.index(*roots)
     assert index.class_names == WNIDS
-    assert numbers(index.train) == each(TRAIN)
-    assert numbers(index.test) == each(TEST)
+    assert divided(copies, *roots) == BY_LISTS
     assert index.train[0].key == f"images/{WNIDS[0]}00000005.jpg"
 
 
 @pytest.mark.parametrize("top", ["", "miniimagenet/", "a/b c/ü/"])
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_an_archive_gives_the_same_as_the_folder(
-    flat: Files, tmp_path: Path, kind: str, top: str
+    flat: Files, copies: Any, kind: str, top: str
 ) -> None:
-    path = tmp_path / "packed" / f"miniimagenet.{kind}"
-    path.parent.mkdir()
     litter = {"__MACOSX/images/._x.jpg": b"", f"{top}images/.DS_Store": b"x"}
-    packed({f"{top}{name}": content for name, content in flat.items()} | litter, path)
-    folder = folder_of(tmp_path / "unpacked", flat)
-    index = index_of(path.parent)
-    assert index == index_of(folder) == index_of(path)
-    assert np.array_equal(images_of(path, index.test), images_of(folder, index.test))
+    files = {f"{top}{name}": content for name, content in flat.items()} | litter
+    path = copies.write(files, f"packed/miniimagenet.{kind}")
+    folder = copies.write(flat, "unpacked")
+    index = copies.index(path.parent)
+    assert index == copies.index(folder) == copies.index(path)
+    images = copies.images(path, index.test)
+    assert np.array_equal(images, copies.images(folder, index.test))
+    corners = [[20 * item.label, (item.number or 0) % 256, 7] for item in index.test]
+    assert [image[0, 0].tolist() for image in images] == corners
+    resized = copies.images(path, index.test[:1], resize=92)
+    assert [np.shape(images), np.shape(resized)] == [(12, 84, 84, 3), (1, 92, 92, 3)]
 
 
-def packed(files: Files, path: Path) -> Path:
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-        return path
-    with tarfile.open(path, "w:gz" if path.suffix in (".gz", ".tgz") else "w") as made:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            made.addfile(info, io.BytesIO(content))
-    return path
-
-
-def test_images_come_in_order_and_in_the_stored_size(flat: Files, tmp_path: Path) -> None:
-    path = folder_of(tmp_path, flat)
-    items = index_of(path).train
-    for item, pixels in zip(items, images_of(path, items), strict=True):
-        assert isinstance(pixels, np.ndarray)
-        assert pixels.shape == (84, 84, 3)
-        assert pixels[0, 0].tolist() == [20 * item.label, (item.number or 0) % 256, 7]
-    assert np.shape(images_of(path, items[:1], resize=92)[0]) == (92, 92, 3)
-
-
-def test_lists_may_lie_beside_images_and_have_any_line_ends(flat: Files, tmp_path: Path) -> None:
-    expected = index_of(folder_of(tmp_path / "a", flat))
+def test_lists_may_lie_beside_images_and_have_any_line_ends(flat: Files, copies: Any) -> None:
+    expected = copies.index(copies.write(flat, "a"))
     for half in ("train", "test"):
         text = flat.pop(f"split/{half}.csv").replace(b"\n", b"\r\n")
         flat[f"{half}.csv"] = b"\xef\xbb\xbf" + text + b"\r\n"
-    assert index_of(folder_of(tmp_path / "b", flat)) == expected
+    assert copies.index(copies.write(flat, "b")) == expected
 
 
 def test_a_copy_with_as_many_images_a_class_as_published_is_official(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flat: Files, copies: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fscil_bench.protocols.mini_imagenet.division.PUBLISHED", (5, 2))
-    files = {f"split/{half}.csv": listed(n, CLASSES) for half, n in HALVES.items()}
-    files |= {f"images/{file_name(w, n)}": b"" for w in CLASSES for n in (*TRAIN, *TEST)}
-    assert MiniImageNet().find([packed(files, tmp_path / "mini.zip")]).unofficial is None
-    del files[f"images/{file_name(CLASSES[0], 5)}"]
-    path = packed(files, tmp_path / "mini-lacking.zip")
-    assert reason_of(path).startswith("1 of the 100 classes have other numbers of training")
-    assert message_of(path).startswith(f"{path}: 1 images that train.csv and test.csv name are no")
-
-
-def test_the_new_classes_of_the_published_table_are_the_last_forty() -> None:
-    assert (len(set(CLASSES)), list(CLASSES)) == (100, sorted(CLASSES))
-    rows = read_canonical(*load_registry().protocol("mini_imagenet")).rows
-    named = [(session, wnid) for session, wnid, _ in rows]
-    assert named == [(1 + n // 5, wnid) for n, wnid in enumerate(CLASSES[60:])]
-
-
-def test_other_numbers_of_images_are_unofficial(flat: Files, tmp_path: Path) -> None:
-    assert reason_of(folder_of(tmp_path, flat)) == (
+    assert copies.find(copies.write(flat, "small")).unofficial == (
         "100 of the 100 classes have other numbers of training and test images than the published "
         f"500 + 100; {WNIDS[0]} has 5 + 2"
     )
+    monkeypatch.setattr("fscil_bench.protocols.mini_imagenet.division.PUBLISHED", (5, 2))
+    files = {f"split/{half}.csv": listed(n, CLASSES) for half, n in HALVES.items()}
+    files |= {f"images/{file_name(w, n)}": b"" for w in CLASSES for n in (*TRAIN, *TEST)}
+    assert copies.find(copies.write(files, "mini.zip")).unofficial is None
+    del files[f"images/{file_name(CLASSES[0], 5)}"]
+    path = copies.write(files, "mini-lacking.zip")
+    reason = copies.find(path).unofficial
+    assert reason.startswith("1 of the 100 classes have other numbers of training")
+    assert copies.refusal(path).startswith(f"{path}: 1 images that train.csv and test.csv name are")
 
 
 def test_class_folders_are_divided_by_lists_where_they_are(
-    flat: Files, grouped: Files, tmp_path: Path
+    flat: Files, grouped: Files, copies: Any
 ) -> None:
     lists = {name: content for name, content in flat.items() if name.startswith("split/")}
-    index = index_of(folder_of(tmp_path, grouped | lists))
-    assert numbers(index.train) == each(TRAIN)
-    assert numbers(index.test) == each(TEST)
-    assert index.test[-1].key == f"test/{WNIDS[5]}/{file_name(WNIDS[5], 30)}"
+    path = copies.write(grouped | lists)
+    assert divided(copies, path) == BY_LISTS
+    assert copies.index(path).test[-1].key == f"test/{WNIDS[5]}/{file_name(WNIDS[5], 30)}"
 
 
-def test_class_folders_without_lists_are_divided_by_rule(grouped: Files, tmp_path: Path) -> None:
-    path = folder_of(tmp_path / "mini-imagenet", grouped)
-    index = index_of(tmp_path)
-    ordered = sorted((*TRAIN, *TEST))
-    assert numbers(index.train) == each(ordered[:6])
-    assert numbers(index.test) == each(ordered[6:])
-    assert reason_of(path) == (
+def test_class_folders_without_lists_are_divided_by_rule(grouped: Files, copies: Any) -> None:
+    path = copies.write(grouped, "mini-imagenet")
+    assert divided(copies, copies.folder) == BY_RULE
+    assert copies.find(path).unofficial == (
         "it has no split/train.csv with split/test.csv, so the first five sixths of each class's "
         "images by name are its training images and the rest its test images, not the published "
         "ones"
     )
 
 
-@pytest.mark.parametrize("place", ["", "images/", "images below"])
-@pytest.mark.parametrize("kind", ["folder", "zip"])
+@pytest.mark.parametrize("place", ["{}", "images/{}", "{}/images"])
+@pytest.mark.parametrize("form", ["miniimagenet", "mini.zip"])
 def test_class_folders_without_halves_are_divided_by_rule(
-    tmp_path: Path, place: str, kind: str
+    copies: Any, place: str, form: str
 ) -> None:
-    below = "/images" if place == "images below" else ""
-    files = pictures(lambda _, w: f"{w}{below}" if place != "images/" else f"images/{w}")
-    path = folder_of(tmp_path / "miniimagenet", files)
-    path = packed(files, tmp_path / "mini.zip") if kind == "zip" else path
-    index = index_of(path)
-    ordered = sorted((*TRAIN, *TEST))
-    assert numbers(index.train) == each(ordered[:6])
-    assert numbers(index.test) == each(ordered[6:])
-    assert "the first five sixths of each class's images by name" in reason_of(path)
-    assert not any(isinstance(p, DataError) for p in images_of(path, index.test))
+    path = copies.write(pictures(lambda _, wnid: place.format(wnid)), form)
+    assert divided(copies, path) == BY_RULE
+    assert "the first five sixths of each class's images by name" in copies.find(path).unofficial
+    found = copies.images(path, copies.index(path).test)
+    assert not any(isinstance(pixels, DataError) for pixels in found)
 
 
-def test_lists_that_divide_classes_are_not_the_published_ones(flat: Files, tmp_path: Path) -> None:
+def test_lists_that_divide_classes_are_not_the_published_ones(flat: Files, copies: Any) -> None:
     flat["split/train.csv"] = listed((*TRAIN, *TEST), WNIDS[:4])
     flat["split/test.csv"] = listed((*TRAIN, *TEST), WNIDS[4:])
-    path = folder_of(tmp_path, flat)
-    assert reason_of(path).startswith(
+    path = copies.write(flat)
+    assert divided(copies, path) == BY_RULE
+    assert copies.find(path).unofficial.startswith(
         "its split/train.csv and split/test.csv divide the classes, not the images of each class"
     )
-    assert {len(found) for found in numbers(index_of(path).test).values()} == {1}
 
 
-def test_halves_with_the_same_class_folders_are_the_halves(tmp_path: Path) -> None:
+def test_halves_with_the_same_class_folders_are_the_halves(copies: Any) -> None:
     files = {
         f"{half}/{wnid}/{file_name(wnid, number)}": picture(1, 2, 3)
-        for half, found in (("train", TRAIN), ("test", TEST))
+        for half, found in HALVES.items()
         for wnid in WNIDS
         for number in found
     }
-    index = index_of(folder_of(tmp_path, files))
-    assert numbers(index.train) == each(TRAIN)
-    assert numbers(index.test) == each(TEST)
-    assert "published 500 + 100" in reason_of(tmp_path)
+    path = copies.write(files)
+    assert divided(copies, path) == BY_LISTS
+    assert "published 500 + 100" in copies.find(path).unofficial
 
 
-def test_file_names_of_any_kind_are_read_but_have_no_published_number(tmp_path: Path) -> None:
+def test_file_names_of_any_kind_are_read_but_have_no_published_number(copies: Any) -> None:
     files = {
         f"train/{wnid}/{name}.JPEG": picture(label, 2, 3)
         for label, wnid in enumerate(WNIDS)
         for name in ("é 1", "日本", "a,b", 'q"', "5", "x", "._hidden")
     }
-    index = index_of(folder_of(tmp_path, files))
-    assert numbers(index.train)[WNIDS[2]] == [-1, -2, -3, -4, -5]
-    assert index.train[1].key == f"train/{WNIDS[0]}/a,b.JPEG"
-    assert not any(isinstance(p, DataError) for p in images_of(tmp_path, index.train))
+    path = copies.write(files)
+    items = copies.index(path).train
+    assert numbers(items)[WNIDS[2]] == [-1, -2, -3, -4, -5]
+    assert items[1].key == f"train/{WNIDS[0]}/a,b.JPEG"
+    assert not any(isinstance(pixels, DataError) for pixels in copies.images(path, items))
 
 
-def test_the_pickled_copy_is_read(caches: Files, tmp_path: Path) -> None:
-    path = folder_of(tmp_path, caches)
-    index = index_of(path)
-    assert numbers(index.train) == each([-1, -2, -3, -4, -5, -6])
-    assert numbers(index.test) == each([-7])
-    for half in (index.train, index.test):
-        for item, pixels in zip(half, images_of(path, half), strict=True):
-            assert isinstance(pixels, np.ndarray)
-            row = int(item.key.rpartition("/")[2])
-            assert pixels[0, 0].tolist() == [20 * item.label, row, 0]
-    assert "the published shots cannot be found in it, use --split seeded" in reason_of(path)
+def test_the_pickled_copy_is_read(caches: Files, copies: Any) -> None:
+    path = copies.write(caches)
+    assert divided(copies, path) == (each([-1, -2, -3, -4, -5, -6]), each([-7]))
+    index = copies.index(path)
+    items = (*index.train, *index.test)
+    for item, pixels in zip(items, copies.images(path, items), strict=True):
+        row = int(item.key.rpartition("/")[2])
+        assert pixels[0, 0].tolist() == [20 * item.label, row, 0]
+    reason = "the published shots cannot be found in it, use --split seeded"
+    assert reason in copies.find(path).unofficial
+    with pytest.raises(fb.FscilError, match="not in data set 'mini_imagenet'"):
+        run(copies, path, split="canonical")
 
 
 def test_a_pickle_that_means_harm_is_refused_by_name(
-    caches: Files, harmful: bytes, harm: Path, tmp_path: Path
+    caches: Files, harmful: bytes, harm: Path, copies: Any
 ) -> None:
     caches["mini-imagenet-cache-val.pkl"] = harmful
-    text = message_of(folder_of(tmp_path / "copy", caches))
+    text = copies.refusal(copies.write(caches, "copy"))
     assert f"cache-val.pkl: refused, it asks for {open.__module__}.open" in text
     assert not harm.exists()
 
@@ -316,48 +253,35 @@ def test_a_pickle_that_means_harm_is_refused_by_name(
     [
         (
             {"image_data": np.zeros((2, 32, 32, 3), np.uint8)},
-            "image_data is an array of uint8 (2, 32, 32, 3), not an array of uint8 (n, 84, 84, 3)",
+            "image_data is an array of uint8 (2, ",
         ),
         ({"image_data": [1]}, "image_data is a list, not an array"),
         ({"class_dict": [1]}, "class_dict is a list, not a dictionary"),
         ({"class_dict": {WNIDS[0]: [0, 2]}}, f"class_dict: {WNIDS[0]}: image 2 does not exist"),
         ({"class_dict": {WNIDS[0]: [-1]}}, f"class_dict: {WNIDS[0]}: image -1 does not exist"),
-        (
-            {"class_dict": {WNIDS[0]: [0], WNIDS[1]: [0]}},
-            f"class_dict: {WNIDS[1]}: image 0 is listed for {WNIDS[0]} already",
-        ),
+        ({"class_dict": {WNIDS[0]: [0], WNIDS[1]: [0]}}, f"class_dict: {WNIDS[1]}: image 0 is lis"),
         ({"class_dict": {WNIDS[0]: ["x"]}}, f"class_dict: {WNIDS[0]}: expected a list of whole"),
     ],
 )
 def test_a_pickled_copy_that_does_not_fit_together_is_refused(
-    tmp_path: Path, changes: dict[str, Any], expected: str
+    copies: Any, changes: dict[str, Any], expected: str
 ) -> None:
     whole = {"image_data": np.zeros((2, 84, 84, 3), np.uint8), "class_dict": {WNIDS[0]: [0, 1]}}
-    path = tmp_path / "mini-imagenet-cache-train.pkl"
+    path = copies.folder / "mini-imagenet-cache-train.pkl"
     path.write_bytes(pickle.dumps(whole | changes))
-    assert message_of(tmp_path, classes=1).startswith(f"{path}: {expected}")
+    assert copies.refusal(path.parent, classes=1).startswith(f"{path}: {expected}")
 
 
-def test_classes_that_a_copy_lacks_are_named(flat: Files, caches: Files, tmp_path: Path) -> None:
+def test_what_a_copy_lacks_is_named(flat: Files, caches: Files, copies: Any) -> None:
     del caches["mini-imagenet-cache-test.pkl"]
-    text = message_of(folder_of(tmp_path / "caches", caches))
-    assert "no training images of 2 of mini-ImageNet's classes that the protocol" in text
-    assert f": {WNIDS[4]}, {WNIDS[5]}. Get the whole copy" in text
-    flat["split/test.csv"] = listed(TEST, WNIDS[1:])
-    text = message_of(folder_of(tmp_path / "flat", flat))
-    assert (
-        f"no test images of 1 of mini-ImageNet's classes that the protocol asks for: {WNIDS[0]}"
-        in text
-    )
-    assert message_of(tmp_path / "flat", classes=101).startswith("mini-ImageNet has 100 classes")
-
-
-def test_files_that_lists_name_and_that_are_not_there_are_listed(
-    flat: Files, tmp_path: Path
-) -> None:
-    flat["split/train.csv"] = listed((*TRAIN, *range(2000, 2025)))
-    path = folder_of(tmp_path, flat)
-    text = message_of(path, classes=1)
+    text = copies.refusal(copies.write(caches, "caches"))
+    lacks = "images of {} of mini-ImageNet's classes that the protocol asks for: "
+    assert f"no training {lacks.format(2)}{WNIDS[4]}, {WNIDS[5]}. Get the whole copy" in text
+    path = copies.write(flat | {"split/test.csv": listed(TEST, WNIDS[1:])}, "flat")
+    assert f"no test {lacks.format(1)}{WNIDS[0]}" in copies.refusal(path)
+    assert copies.refusal(path, classes=101).startswith("mini-ImageNet has 100 classes")
+    copies.write({"split/train.csv": listed((*TRAIN, *range(2000, 2025)))}, "flat")
+    text = copies.refusal(path, classes=1)
     assert text.startswith(f"{path}: 25 images that train.csv and test.csv name are not there: ")
     assert text.count(".jpg") == 20
     assert file_name(WNIDS[0], 2019) in text
@@ -376,60 +300,54 @@ def test_files_that_lists_name_and_that_are_not_there_are_listed(
     ],
 )
 def test_malformed_lists_are_refused_with_the_line(
-    flat: Files, tmp_path: Path, content: bytes, expected: str
+    flat: Files, copies: Any, content: bytes, expected: str
 ) -> None:
     flat["split/train.csv"] = content
-    assert expected in message_of(folder_of(tmp_path, flat))
+    assert expected in copies.refusal(copies.write(flat))
 
 
-def test_an_image_in_both_lists_is_refused(flat: Files, tmp_path: Path) -> None:
+def test_an_image_in_both_lists_is_refused(flat: Files, copies: Any) -> None:
     flat["split/test.csv"] = listed((*TEST, TRAIN[0]))
-    text = message_of(folder_of(tmp_path, flat))
-    assert "6 images are in both train.csv and test.csv: " in text
-    assert file_name(WNIDS[0], TRAIN[0]) in text
+    text = copies.refusal(copies.write(flat))
+    assert f"6 images are in both train.csv and test.csv: {file_name(WNIDS[0], TRAIN[0])}" in text
 
 
-def test_what_was_found_instead_is_named_with_the_layouts(tmp_path: Path) -> None:
-    folder_of(tmp_path / "other", {"readme.txt": b"", "images/cat/1.jpg": b""})
-    (tmp_path / "x.zip").write_bytes(b"")
-    text = message_of(tmp_path / "other", tmp_path / "nowhere", tmp_path / "x.zip")
-    assert f"{tmp_path / 'other'} (which holds images, readme.txt)" in text
-    assert f"{tmp_path / 'nowhere'} (which does not exist)" in text
+def test_what_was_found_instead_is_named_with_the_layouts(flat: Files, copies: Any) -> None:
+    other = copies.write({"readme.txt": b"", "images/cat/1.jpg": b""}, "other")
+    nowhere, unknown = copies.folder / "nowhere", copies.write({}, "x.zip")
+    text = copies.refusal(other, nowhere, unknown)
+    assert f"{other} (which holds images, readme.txt)" in text
+    assert f"{nowhere} (which does not exist)" in text
     assert "x.zip (which is a file; an archive's name must begin with mini)" in text
     for layout in ("split/train.csv", "train|val|test/<WordNet id>/*.jpg", "mini-imagenet-cache-"):
         assert layout in text
-    path = packed({"images/cat.jpg": b""}, tmp_path / "mini.zip")
-    assert "has no images of mini-ImageNet; expected one of:" in message_of(path)
+    path = copies.write({"images/cat.jpg": b""}, "mini.zip")
+    assert "has no images of mini-ImageNet; expected one of:" in copies.refusal(path)
+    path = copies.write(flat, "miniimagenet.tar.gz")
+    assert "take only the compression off (gunzip, bunzip2, unxz)" in copies.refusal(path)
 
 
-def test_a_compressed_tar_archive_has_to_be_unpacked(flat: Files, tmp_path: Path) -> None:
-    packed(flat, tmp_path / "miniimagenet.tar.gz")
-    assert "take only the compression off (gunzip, bunzip2, unxz)" in message_of(tmp_path)
-
-
-def test_links_in_archives_are_refused(flat: Files, tmp_path: Path) -> None:
+def test_links_in_archives_are_refused(flat: Files, copies: Any) -> None:
     first = f"images/{file_name(WNIDS[0], TRAIN[0])}"
-    path = tmp_path / "miniimagenet.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in flat.items():
-            info = zipfile.ZipInfo(name)
-            info.external_attr = (0o120777 if name == first else 0o100644) << 16
-            archive.writestr(info, b"/etc/passwd" if name == first else content)
-    errors = images_of(path, index_of(path).train[:2])
-    assert f"{first}: refused, it is a link or a device" in str(errors[0])
-    assert isinstance(errors[1], np.ndarray)
+    path = copies.write({name: flat[name] for name in flat if name != first}, "miniimagenet.zip")
+    link = zipfile.ZipInfo(first)
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(link, b"/etc/passwd")
+    refused, whole = copies.images(path, copies.index(path).train[:2])
+    assert f"{first}: refused, it is a link or a device" in str(refused)
+    assert isinstance(whole, np.ndarray)
 
 
-def test_broken_images_give_their_errors_in_place(flat: Files, tmp_path: Path) -> None:
+def test_broken_images_give_their_errors_in_place(flat: Files, copies: Any) -> None:
     names = [f"images/{file_name(WNIDS[0], number)}" for number in TRAIN]
-    flat[names[1]] = b""
-    flat[names[2]] = flat[names[2]][:40]
-    path = folder_of(tmp_path, flat)
-    items = index_of(path).train[:5]
+    flat |= {names[1]: b"", names[2]: flat[names[2]][:40]}
+    path = copies.write(flat)
+    items = copies.index(path).train[:5]
     (path / names[3]).unlink()
     with (path / names[4]).open("wb") as huge:
         huge.truncate(10**9)
-    found = images_of(path, items)
+    found = copies.images(path, items)
     assert isinstance(found[0], np.ndarray)
     assert str(found[1]) == f"{path}: {names[1]}: the image file is empty"
     assert str(found[2]).startswith(f"{path}: {names[2]}: cannot be decoded as an image")
@@ -437,39 +355,32 @@ def test_broken_images_give_their_errors_in_place(flat: Files, tmp_path: Path) -
     assert "refused, 1000000000 bytes are absurd" in str(found[4])
 
 
-def test_a_changed_folder_is_another_source(flat: Files, tmp_path: Path) -> None:
-    path = folder_of(tmp_path, flat)
-    before = MiniImageNet().find([path])
-    assert MiniImageNet().find([path]) == before
+def test_a_changed_folder_is_another_source(flat: Files, copies: Any) -> None:
+    path = copies.write(flat)
+    before = copies.find(path)
+    assert copies.find(path) == before
     os.utime(path / "images" / file_name(WNIDS[0], 5), ns=(1, 1))
-    assert MiniImageNet().find([path]).digest != before.digest
+    assert copies.find(path).digest != before.digest
 
 
-def run(root: Path, copy: Path, **options: Any) -> fb.StoredRun:
-    changes = {"classes": 6, "base_classes": 4, "way": 1, "sessions": 2, "epochs": 1}
-    return fb.run(
-        "ncm",
+SMALL = {"size": 32, "resize": None, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+
+
+def run(copies: Any, root: Path, split: str) -> fb.StoredRun:
+    stored: fb.StoredRun = copies.run(
         "mini_imagenet",
-        overrides=changes,
-        data_root=copy,
-        results=root / "results",
-        cache=root / "cache",
-        precision="fp32",
+        overrides={"classes": 6, "base_classes": 4, "way": 1, "sessions": 2, "images": SMALL},
+        split=split,
+        data_root=root,
         unofficial_data=True,
-        **options,
     )
+    return stored
 
 
-def test_a_small_run(flat: Files, tmp_path: Path) -> None:
-    folder_of(tmp_path / "data/miniimagenet", flat)
-    stored = run(tmp_path, tmp_path / "data", split="seeded")
+def test_a_small_run(flat: Files, copies: Any) -> None:
+    copies.write(flat, "data/miniimagenet")
+    stored = run(copies, copies.folder / "data", "seeded")
     assert stored.record.class_names == WNIDS
     assert stored.record.train_images == (len(TRAIN), len(TRAIN))
     assert len(stored.targets) == len(WNIDS) * len(TEST)
     assert any("other numbers of training and test images" in f for f in stored.record.flags)
-
-
-def test_published_shots_are_never_found_in_a_pickled_copy(caches: Files, tmp_path: Path) -> None:
-    folder_of(tmp_path / "data", caches)
-    with pytest.raises(fb.FscilError, match="not in data set 'mini_imagenet'"):
-        run(tmp_path, tmp_path / "data", split="canonical")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Drawing
 
 from fscil_bench.errors import StoreError
 from fscil_bench.report import Column, Document, Figure, Lack, Notes, Section, Table
-from fscil_bench.reporting.document import LONGEST, files_folder, to_html, write_document
+from fscil_bench.reporting.document import LONGEST, files_folder, html, markdown, write_document
 from fscil_bench.reporting.figures import new_figure
 from fscil_bench.request import Selection
 
@@ -107,11 +107,15 @@ def test_latex_has_the_tables_with_the_text_between_them(tmp_path: Path) -> None
     assert whole.isascii()
 
 
-def test_a_table_of_the_document_s_name_has_its_file_for_itself(tmp_path: Path) -> None:
+def test_a_table_of_the_document_s_name_is_in_a_file_beside_it(tmp_path: Path) -> None:
     output = write_document(Document("T", ["Text.", TABLE]), tmp_path, "numbers")
 
-    assert [path.name for path in output.files] == ["numbers.md", "numbers.csv", "numbers.tex"]
-    assert "Text." not in (tmp_path / "numbers.tex").read_text()
+    names = ["numbers.md", "numbers.csv", "numbers.tex", "numbers-alone.tex"]
+    assert [path.name for path in output.files] == names
+    whole, alone = ((tmp_path / name).read_text() for name in names[2:])
+    assert "Text." in whole
+    assert alone in whole
+    assert "Text." not in alone
 
 
 def test_formulas_and_notes_stand_below_their_table(tmp_path: Path) -> None:
@@ -129,10 +133,10 @@ def test_formulas_and_notes_stand_below_their_table(tmp_path: Path) -> None:
 
 
 def test_html_shows_what_looks_like_html() -> None:
-    html = to_html(Document("T", ["<script>", TABLE]))
+    shown = html(markdown(Document("T", ["<script>", TABLE])))
 
-    assert "<script>" not in html and "&lt;script&gt;" in html
-    assert "<td>a_b</td>" in html
+    assert "<script>" not in shown and "&lt;script&gt;" in shown
+    assert "<td>a_b</td>" in shown
 
 
 def test_files_are_the_same_each_time_whatever_a_user_has_set(tmp_path: Path) -> None:

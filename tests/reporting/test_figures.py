@@ -7,7 +7,14 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from fscil_bench.reporting.figures import COLUMN_WIDTH, curves, figure_style, look, spread
+from fscil_bench.reporting.figures import (
+    COLUMN_WIDTH,
+    curves,
+    figure_style,
+    look,
+    outlying,
+    spread,
+)
 
 
 def points(label: str, means: list[float], half: float) -> pd.DataFrame:
@@ -20,6 +27,23 @@ def points(label: str, means: list[float], half: float) -> pd.DataFrame:
             "high": [mean + half for mean in means],
         }
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "far"),
+    [
+        ([60, 61, 62, 1], [3]),  # the others take 2 of 61 points
+        ([60, 1, 62, 61, 99, 60.5], [1, 4]),  # at both ends
+        ([60, 50, 62, 1], []),  # 12 of 61 points are a fifth
+        ([60, 61, 1, 2], []),  # no half is the greater part
+        ([60, 60, 60, 1], []),  # alike: nothing to tell apart
+        ([60, math.nan, 61, 1], [3]),
+        ([60, 1], []),
+        ([], []),
+    ],
+)
+def test_values_that_leave_the_others_no_room(values: list[float], far: list[int]) -> None:
+    assert list(outlying(values).nonzero()[0]) == far
 
 
 FIRST = points("_hidden $a", [90.0, 80.0, 70.0], 1.0)

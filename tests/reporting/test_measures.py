@@ -26,6 +26,7 @@ def test_measures_by_hand(factory: Any) -> None:
             "last_base": 75,
             "last_new": 75,
             "last_harmonic": 75,
+            "last_harmonic_classes": 75,
             "base_forgetting": 95 - 75,
             "seconds": 0.6,
             "bytes": 3 * 2048,
@@ -40,7 +41,7 @@ def test_what_cannot_be_counted_is_nan(factory: Any, toy_protocol: Any) -> None:
     first, nothing = (run_frame(results_frame(runs)).loc[run.key] for run in runs)
 
     assert (first["performance_drop"], first["base_forgetting"]) == (0, 0)
-    assert first[["last_new", "last_harmonic"]].isna().all()
+    assert first[["last_new", "last_harmonic", "last_harmonic_classes"]].isna().all()
     assert nothing["last_harmonic"] == 0
     assert nothing.isna().sum() == 1 and nothing.isna()["performance_retention"]
 

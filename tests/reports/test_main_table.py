@@ -81,6 +81,7 @@ def test_files_hold_what_is_shown(factory: Any, make: Any, tmp_path: Path) -> No
         "main-table.md",
         "main-table.csv",
         "main-table.tex",
+        "main-table-alone.tex",
         "curve.png",
         "curve.pdf",
         "curve.csv",

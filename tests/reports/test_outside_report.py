@@ -49,7 +49,7 @@ def test_it_comes_out_in_all_formats(factory: Any, tmp_path: Path) -> None:
 
     assert load_registry().get("report", "gap").value.__module__ == "outside_reports.gap"
     assert {path.name for path in output.files} == {
-        *("gap.md", "gap.csv", "gap.tex", "bars.png", "bars.pdf", "bars.csv"),
+        *("gap.md", "gap.csv", "gap.tex", "gap-alone.tex", "bars.png", "bars.pdf", "bars.csv"),
     }
     assert all(path.stat().st_size for path in output.files)
     # 75 % of base images, 50 and 80 % of new ones: gaps of 25 and -5; t(1, 97.5 %) · 15 = 190.59.

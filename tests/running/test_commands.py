@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fscil_bench.options import Options
 from fscil_bench.plugins.registry import FILE, Plugin, Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.running.commands import command_for, default_params
+from fscil_bench.request import RunRequest, Wanted
+from fscil_bench.running.commands import (
+    changes,
+    command_for,
+    default_params,
+    override_words,
+    wanted_commands,
+)
 from fscil_bench.running.pseudo import pseudo_incremental
 
 
@@ -68,3 +79,46 @@ def test_other_sessions_are_named(factory: Any, registry: Registry, toy_protocol
     )
     way = factory.spec("ldc", protocol=toy_protocol.override(way=2))
     assert "--way 2 --precision" in command_for(way, registry), "one session follows from the way"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"batch_size": 32, "lr": 0.02}, "--recipe batch_size=32 --recipe lr=0.02"),
+        ({"epochs": 50}, "--epochs 50"),
+        ({"epochs": 50, "milestones": (10, 20)}, "--epochs 50 --recipe milestones=10,20"),
+        ({"schedule": "cosine", "milestones": ()}, "--recipe schedule=cosine --recipe milestones="),
+        ({"augment": ("crop",), "sessions": 1}, "--sessions 1 --recipe augment=crop"),
+        ({"way": (1, 1)}, "--way 1,1"),
+        ({"checkpoint": "best", "holdout": 0.1}, "--recipe checkpoint=best --recipe holdout=0.1"),
+    ],
+)
+def test_a_command_gives_back_every_override(
+    factory: Any, toy_protocol: Protocol, overrides: dict[str, Any], words: str
+) -> None:
+    usual = toy_protocol.override(milestones=(60, 70))
+    registry = Registry()
+    registry.add(Plugin("protocol", "toy", usual, Path(__file__), "test"))
+    changed = usual.override(**overrides)
+    assert usual.override(**changes(changed, registry)) == changed
+    assert shlex.join(override_words(changes(changed, registry))) == words
+    assert f"--seeds 0 {words} --precision" in command_for(factory.spec(protocol=changed), registry)
+
+
+def test_overrides_of_the_recipe_are_in_commands_of_what_is_wanted(registry: Registry) -> None:
+    request = RunRequest("ldc", "toy", overrides={"shot": 1, "batch_size": 32, "epochs": 7})
+    assert wanted_commands([Wanted(request)], registry) == [
+        "fscil-bench run --method ldc --protocol toy --shot 1 --recipe batch_size=32 --epochs 7 "
+        "--seeds 0"
+    ]
+
+
+def test_options_come_along_with_a_command() -> None:
+    options = Options(results="my runs", plugins=["a.py", "b.py"], unofficial_data=True)
+    assert options.command("run") == (
+        "fscil-bench run --unofficial-data --results 'my runs' --plugin a.py --plugin b.py"
+    )
+    assert options.command("report", only=("results", "cache")) == (
+        "fscil-bench report --results 'my runs'"
+    )
+    assert Options().command("list", "runs") == "fscil-bench list runs"

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import fscil_bench as fb
 from fscil_bench.episodes.store import stored_episodes
+from fscil_bench.errors import UsageError
 from fscil_bench.request import Design, RunRequest, Wanted
 from fscil_bench.running.missing import make_missing
 from fscil_bench.running.workbench import Workbench
@@ -129,7 +131,7 @@ def test_artifacts_are_made_where_they_are_wanted_and_then_kept(bench: Workbench
     make_missing(bench, seeds(LDC, 0))
     (run,) = bench.store.runs()[0]
     assert not run.has_artifacts
-    name, wanted = "session1/classifier_loss", [Wanted(replace(LDC, seed=0), artifacts=True)]
+    name, wanted = "session1/generated_step0", [Wanted(replace(LDC, seed=0), artifacts=True)]
     assert make_missing(bench, wanted) == ()
     (again,) = bench.store.runs()[0]
     assert (again.predictions == run.predictions).all()
@@ -148,3 +150,8 @@ def test_artifacts_are_made_where_they_are_wanted_and_then_kept(bench: Workbench
     (run,) = bench.store.runs()[0]
     assert len(run.accuracies) == len(run.record.sessions)
     assert set(run.artifacts()) == set(arrays), "others wanted them"
+
+
+def test_a_report_that_asks_for_no_run_has_none_missing(new_toy: Any) -> None:
+    with pytest.raises(UsageError, match="draws what is stored"):
+        fb.make_report("main-table", new_toy.toml, run_missing=True, results=new_toy.folder)

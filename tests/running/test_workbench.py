@@ -95,10 +95,15 @@ def test_held_out_images_choose_the_epoch(toy: Any) -> None:
         ({"device": "abacus"}, "device 'abacus' cannot be used here"),
         ({"precision": "fp8"}, "unknown precision 'fp8'"),
         ({"overrides": {"epochs": 0}}, "recipe.epochs = 0"),
+        ({"seed": 10**5000}, "seed an integer of 16610 bits: a seed is a whole number"),
+        ({"results": "a\0b"}, r"'a\\x00b': a path holds no NUL character"),
+        ({"plugins": ["a\0b.py"]}, r"'a\\x00b\.py': a path holds no NUL"),
+        ({"protocol": "a\0.toml"}, r"a\0\.toml: "),
+        ({"params": {"space": 10**5000}}, "space = an integer of 16610 bits"),
     ],
 )
 def test_a_bad_request_is_answered(toy: Any, options: dict[str, Any], expected: str) -> None:
-    with pytest.raises(UsageError, match=expected):
+    with pytest.raises(fb.FscilError, match=expected):
         toy.run(**options)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import fscil_bench.store.runs
 from fscil_bench.errors import StoreError
+from fscil_bench.protocol import Protocol
 from fscil_bench.spec import digest_of
 from fscil_bench.store.files import replaced_file, replaced_folder, write_text
 from fscil_bench.store.runs import SCHEMA_VERSION, Store, StoredRun, read_run
@@ -231,11 +232,51 @@ def test_runs_are_sorted_by_time_and_damaged_ones_reported(factory: Any, store: 
     assert store.find(emptied.spec) is None, "without the mark it is no run"
 
 
+def test_a_run_on_an_unknown_backbone_is_a_problem_of_its_own(
+    factory: Any, store: Store, toy_protocol: Protocol
+) -> None:
+    known = factory.write(factory.spec())
+    foreign = factory.write(factory.spec(protocol=toy_protocol.override(backbone="resnet21")))
+    runs, (problem,) = store.runs()
+    assert [run.key for run in runs] == [known.key]
+    assert f"{foreign.folder / 'run.json'}: unknown backbone 'resnet21'" in str(problem)
+    assert "did you mean 'resnet20'" in str(problem)
+    with pytest.warns(UserWarning, match="unknown backbone 'resnet21'"):
+        assert list(fscil_bench.load_runs(store.results, by="run").index) == [known.key]
+
+
+def test_a_notebook_shows_a_small_table(factory: Any) -> None:
+    run = factory.write(factory.spec("<b>", split="outlier:0.5"))
+    shown = run._repr_html_()
+    assert "<caption>&lt;b&gt; on toy, cosine, outlier:0.5, seed 0, representation seed 0" in shown
+    assert "<th>classes</th><td>4</td><td>5</td><td>6</td>" in shown
+    assert "<th>accuracy</th><td>90.00</td><td>80.00</td><td>66.67</td>" in shown
+    assert "<th>new</th><td>–</td><td>60.00</td><td>50.00</td>" in shown
+    (run.folder / "predictions.npz").unlink()
+    assert "predictions.npz: damaged" in read_run(run.folder)._repr_html_()
+
+
 def test_a_place_that_cannot_be_written_is_named(factory: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     there = type(factory)(Store(tmp_path / "file"))
     with pytest.raises(StoreError, match=r"file.*cannot be written.*choose another folder"):
         there.write(factory.spec())
+
+
+def test_a_full_disk_is_named_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("results"), tmp_path / "results"):
+        path, told = folder / "a.txt", r"a\.txt: cannot be written \(No space left.*make room"
+        for file in (None, str(path)):
+            with pytest.raises(StoreError, match=told), replaced_file(path):
+                raise OSError(28, "No space left on device", file)
+        with (
+            pytest.raises(StoreError, match=r"results.*cannot be written.*make room"),
+            replaced_folder(folder / "run") as new,
+        ):
+            raise OSError(28, "No space left on device", str(new / "predictions.npz"))
+    with pytest.raises(StoreError, match=r"data\.zip: cannot be read"), replaced_file(Path("a/b")):
+        (tmp_path / "elsewhere" / "data.zip").read_bytes()
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -42,6 +42,21 @@ class Part:
         """The smallest difference that the runs could have shown; NaN if that is not known."""
         return self.interval.half_width if self.difference else math.nan
 
+    def text(self, pairs: str) -> str:
+        """Return it in words: its figure with interval and `pairs`, its sides, or why not."""
+        head, found = f"{self.name}: " if self.name else "", self.interval
+        if math.isnan(found.mean):
+            return head + self.detail
+        written = signed if self.difference else number
+        figure = written(found.mean)
+        if found.count > 1:
+            figure += f" [{written(found.low)}, {written(found.high)}]"
+        sides = f"; {self.detail}" if self.detail else ""
+        text = f"{head}{figure} {self.unit} (n = {found.count} {pairs}{sides})"
+        if self.verdict == OPEN and not math.isnan(self.smallest):
+            text += f"; the smallest that could have shown: {number(self.smallest)}"
+        return text
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -66,6 +81,13 @@ class Claim:
         """The verdict on the claim as a whole."""
         return all_of(part.verdict for part in self.parts)
 
+    @property
+    def measured(self) -> str:
+        """All that was measured of it; of several parts each with its verdict."""
+        texts = [part.text(self.pairs) for part in self.parts]
+        verdicts = [f": {part.verdict}" * (len(texts) > 1) for part in self.parts]
+        return "; ".join(map(str.__add__, texts, verdicts))
+
 
 def untested(reason: str, name: str = "") -> Part:
     """Return a part that nothing can be said of."""
@@ -75,14 +97,9 @@ def untested(reason: str, name: str = "") -> Part:
 def compared(
     ours: pd.DataFrame, theirs: pd.DataFrame, key: str, name: str = "", unit: str = "points"
 ) -> Part:
-    """Return the part that claims higher values for `ours` than for `theirs`.
+    """Return the part that claims higher values of column `key`, in `unit`, than `theirs` has.
 
-    Args:
-        ours: runs, or what else makes a pair, by what tells the pairs apart.
-        theirs: what they are paired with.
-        key: the column of the figure, in `unit`.
-        name: of the part.
-        unit: of the figure.
+    Both have a line for each run, or what else makes a pair, by what tells the pairs apart.
     """
     interval = difference(ours, theirs, key)
     if interval.count == 0:
@@ -95,28 +112,3 @@ def both_sides(ours: pd.DataFrame, theirs: pd.DataFrame, key: str) -> str:
     pairs = pd.concat([ours[key], theirs[key]], axis="columns", join="inner").dropna()
     one, two = pairs.mean()
     return f"{number(one)} against {number(two)}"
-
-
-def part_text(part: Part, pairs: str) -> str:
-    """Return a part in words: its figure with interval and pairs, its sides, or why it has none."""
-    head = f"{part.name}: " if part.name else ""
-    if math.isnan(part.interval.mean):
-        return f"{head}{part.detail}"
-    written = signed if part.difference else number
-    figure = written(part.interval.mean)
-    if part.interval.count > 1:
-        figure += f" [{written(part.interval.low)}, {written(part.interval.high)}]"
-    sides = f"; {part.detail}" if part.detail else ""
-    text = f"{head}{figure} {part.unit} (n = {part.interval.count} {pairs}{sides})"
-    if part.verdict == OPEN and not math.isnan(part.smallest):
-        text += f"; the smallest that could have shown: {number(part.smallest)}"
-    return text
-
-
-def measured_text(claim: Claim) -> str:
-    """Return all that was measured of a claim; where it has several parts, with their verdicts."""
-    texts = [part_text(part, claim.pairs) for part in claim.parts]
-    if len(texts) == 1:
-        return texts[0]
-    verdicts = [part.verdict for part in claim.parts]
-    return "; ".join(f"{text}: {verdict}" for text, verdict in zip(texts, verdicts, strict=True))

@@ -21,7 +21,12 @@ UNIT_SHARE = 0.01
 
 def scalability_claim(setup: Setup, shelf: Shelf) -> Claim:
     """Return claim (f)."""
-    parts = [_slopes(setup, shelf, mode) for mode in setup.budget_modes]
+    ours = shelf.runs(setup.ldc())
+    parts = {mode: untested("the protocol has no sessions", mode) for mode in setup.budget_modes}
+    if setup.protocol.sessions:
+        rivals = {mode: shelf.runs(setup.budgeted(mode)) for mode in parts}
+        figure = "points a class"
+        parts = {m: compared(own, ours, "drop_slope", m, figure) for m, own in rivals.items()}
     return Claim(
         "f",
         "The accuracy drop stays flat as classes grow, at fixed memory",
@@ -29,24 +34,16 @@ def scalability_claim(setup: Setup, shelf: Shelf) -> Claim:
         f"Free-Lunch's, with {FLOAT * setup.dim**2:,} bytes for its covariances as LDC has for its "
         "one, minus LDC's; holds if it is above 0 however Free-Lunch spends them: on whole "
         "covariances of a few classes, or (where that many have room) on low-rank ones of all.",
-        tuple(parts),
+        tuple(parts.values()),
     )
-
-
-def _slopes(setup: Setup, shelf: Shelf, mode: str) -> Part:
-    ours, theirs = shelf.runs(setup.ldc()), shelf.runs(setup.budgeted(mode))
-    if setup.protocol.sessions == 0:
-        return untested("the protocol has no sessions", mode)
-    return compared(theirs, ours, "drop_slope", mode, "points a class")
 
 
 def memory_claim(setup: Setup, shelf: Shelf) -> Claim:
     """Return claim (g)."""
     complete, without = (shelf.runs(setup.ablation[name]) for name in (RECURRENT, SAMPLER))
-    parts = [untested(NO_RUNS, name) for name in ("covariance", "PCU")]
-    if setup.protocol.sessions == 0:
-        parts = [untested("the protocol has no sessions", part.name) for part in parts]
-    elif len(complete):
+    reason = NO_RUNS if setup.protocol.sessions else "the protocol has no sessions"
+    parts = [untested(reason, name) for name in ("covariance", "PCU")]
+    if setup.protocol.sessions and len(complete):
         parts[0] = _growth(complete.iloc[0], setup)
         parts[1] = _unit_share(complete, without) if len(without) else parts[1]
     return Claim(

@@ -10,19 +10,12 @@ from fscil_bench.report import Column, Table
 from fscil_bench.reporting.statistics import at_most
 from fscil_bench.reporting.tables import ROW_COLUMNS
 
-from ..divergence import GROUPS, by_group, run_divergences
-from ..features import FEWEST
+from ..divergence import FEWEST, GROUPS, KL, by_group, run_divergences
 from ..shelf import Shelf
 from ..values import difference, means
 from .claim import Claim, Part, both_sides, untested
 from .setup import Setup
 
-KL = (
-    "KL(generated‖real) in nats between one-dimensional Gaussians, averaged over the axes and as "
-    "many random directions, ± over classes, of one run each. Sets of half the test images of a "
-    "class are compared, and the floor is one half of the real ones against the other, so that "
-    "both are too large by about as much."
-)
 RECURRENT = "recurrent"
 LABELS = {"shared": "shared covariance", "mapped": "mapped", RECURRENT: RECURRENT}
 
@@ -73,7 +66,12 @@ def divergence_table(setup: Setup, found: Mapping[str, pd.DataFrame]) -> Table:
     frame = means({label: by_group(values, base) for label, values in rows.items()}, GROUPS)
     # The floor would always be the best.
     columns = [Column(group, f"{group} classes", "KL (nats)") for group in GROUPS]
-    return Table("kl", frame.assign(runs=1), [*ROW_COLUMNS, *columns], notes=[KL])
+    return Table(
+        "kl",
+        frame.assign(runs=1),
+        [*ROW_COLUMNS, *columns],
+        notes=[f"{KL} ± is over classes, of one run each."],
+    )
 
 
 def _step(own: pd.DataFrame, group: str, step: int, setup: Setup) -> Part:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fscil_bench.report import Column, Notes, Part, Section, Table
 from fscil_bench.reporting.facts import human_bytes
-from fscil_bench.reporting.statistics import FEWEST_PAIRS
+from fscil_bench.reporting.sentences import RULE
 
 from ..ablation import ablation_tables
 from ..shelf import Shelf
@@ -19,16 +19,13 @@ from .accuracy import (
     aims,
     fact_claim,
     few_shot_claim,
-    first_session_claim,
-    loss_claim,
+    mapping_claim,
     outlier_claim,
-    recurrent_claim,
-    sampler_claim,
+    part_claims,
 )
-from .claim import Claim, measured_text
+from .claim import Claim
 from .cost import memory_claim, scalability_claim, time_claim
 from .divergence import divergence_claim, divergence_table, divergences
-from .mapping import mapping_claim
 from .setup import ClaimsParams, Setup
 
 PUBLISHED = Path(__file__).with_name("ldc_claims.csv")
@@ -50,22 +47,15 @@ ORIGIN = (
     "data set, and are compared with nothing; a verdict is about the data, backbone and recipe of "
     "this report alone."
 )
-RULE = (
-    "Rules, fixed in code. A figure is a mean of paired differences with "
-    "its 95 % Student-t interval over the pairs, mean ± t·s/√n. Unless a claim's own rule says "
-    "otherwise it holds if the lower bound is above 0, does not hold if the upper bound is at or "
-    "below 0, and cannot be told between; then t·s/√n is also the smallest difference that these "
-    "runs could have shown, the mean whose interval just ends at 0. A claim of several parts holds "
-    f"if all hold, and does not if one does not. Fewer than {FEWEST_PAIRS} pairs tell nothing."
+RULED = (
+    "Rules, fixed in code. Unless a claim's own says otherwise it holds if the lower bound of its "
+    "figure's interval is above 0, does not hold if the upper bound is at or below 0, and cannot "
+    "be told between. A claim of several parts holds if all hold, and does not if one does not."
 )
 AIMED = (
     "Last session: accuracy after it. Average: the mean over all sessions. Harmonic mean: of base "
     "and new accuracy in the last session. In %, paired by seed; the better of ncm is raw or Tukey "
     "space, whichever has the higher mean, figure by figure."
-)
-ABLATION = (
-    "Accuracy in each session in %, ± the half-width of the 95 % Student-t interval over n seeds. "
-    'The paper\'s "Gaussian sampler" is the row "+ mapping"; "+ sampler" has the shared covariance.'
 )
 
 
@@ -76,50 +66,41 @@ class LdcClaims(Study):
     title = "Which of the LDC paper's claims hold"
     Params = ClaimsParams
     terms = Setup
-    rules = ()
+    rules = (RULE,)
 
-    def variants(self, terms: Setup, params: ClaimsParams) -> list[Variant]:
+    def variants(self, terms: Setup) -> dict[int, Variant]:
         """Return every variant that a claim compares, and the few-shot episodes."""
-        del params
-        return terms.variants()
+        return dict(enumerate(terms.variants()))
 
-    def findings(self, terms: Setup, shelf: Shelf, params: ClaimsParams) -> Findings:
+    def findings(self, terms: Setup, shelf: Shelf) -> Findings:
         """Return claims and aims with their verdicts, and the tables of ablation and KL."""
-        del params
         apart = divergences(terms, shelf)
-        claims = [
-            sampler_claim(terms, shelf),
-            recurrent_claim(terms, shelf),
-            loss_claim(terms, shelf),
-            mapping_claim(terms, shelf),
-            outlier_claim(terms, shelf),
-            scalability_claim(terms, shelf),
-            memory_claim(terms, shelf),
-            time_claim(terms, shelf),
-            few_shot_claim(terms, shelf),
-            divergence_claim(terms, shelf, apart),
-            first_session_claim(terms, shelf),
-            fact_claim(terms, shelf),
-        ]
+        judges = (
+            *(mapping_claim, outlier_claim, scalability_claim, memory_claim, time_claim),
+            *(few_shot_claim, fact_claim),
+        )
+        claims = [*part_claims(terms, shelf), *(judge(terms, shelf) for judge in judges)]
+        claims.append(divergence_claim(terms, shelf, apart))
+        claims.sort(key=lambda claim: claim.letter)
         wishes = aims(terms, shelf)
         ablation = {name: shelf.runs(variant) for name, variant in terms.ablation.items()}
         compared = {"ldc": terms.ldc(), "free_lunch": terms.free_lunch()}
         compared |= {f"ncm (space={space})": terms.ncm(space) for space in ("raw", "tukey")}
-        sources = "; ".join(sorted(set(published()["source"])))
         parts: list[Part] = [
             ORIGIN,
             Table("claims", _printed(claims), CLAIMS),
-            RULE,
+            RULED,
             Notes([f"({claim.letter}) {claim.rule}" for claim in claims]),
-            Table("ldc-claims", _in_full([*wishes, *claims], terms), printed=False),
+            Table(self.name, _in_full([*wishes, *claims], terms), printed=False),
             Section(
                 "What LDC is asked for here",
                 [Table("aims", _printed(wishes), AIMS), AIMED, Notes(_memory(terms, shelf))],
             ),
-            Section("Ablation", ablation_tables(shelf, ablation, ABLATION)),
+            Section("Ablation", ablation_tables(shelf, ablation)),
             Section("Generated against real features", [divergence_table(terms, apart)]),
         ]
         rows = {name: shelf.runs(variant) for name, variant in compared.items()}
+        sources = "; ".join(sorted(set(published()["source"])))
         return Findings(parts, rows, [f"Published figures: {sources}."])
 
 
@@ -138,7 +119,7 @@ def _printed(claims: Sequence[Claim]) -> pd.DataFrame:
                 "claim": f"({claim.letter})" if claim.letter in texts else claim.letter,
                 "statement": claim.statement,
                 "published": texts.get(claim.letter, "–"),
-                "measured": measured_text(claim),
+                "measured": claim.measured,
                 "verdict": claim.verdict,
             }
             for claim in claims
@@ -183,16 +164,15 @@ def _memory(terms: Setup, shelf: Shelf) -> list[str]:
     variants = {"ldc": terms.ldc(), "free_lunch": terms.free_lunch(), "ncm": terms.ncm("raw")}
     for mode in terms.budget_modes:
         variants[f"free_lunch with LDC's covariance bytes ({mode})"] = terms.budgeted(mode)
-    stored = {name: shelf.runs(variant) for name, variant in variants.items()}
-    return [_memory_line(n, own.iloc[0], terms) for n, own in stored.items() if len(own)]
-
-
-def _memory_line(name: str, run: pd.Series, terms: Setup) -> str:
-    line = f"{name} stores {human_bytes(int(run['state_0']))} after the base session"
-    if terms.protocol.sessions == 0:
-        return f"{line}."
-    line += f" and {human_bytes(int(run['bytes']))} after the last, "
-    line += f"{run['class_bytes']:,g} bytes for each new class"
-    if name == "ldc":
-        line += f"; {human_bytes(int(run['fixed_bytes']))} of it (covariance, unit) do not grow"
-    return f"{line}."
+    lines = []
+    for name, own in ((name, shelf.runs(variant)) for name, variant in variants.items()):
+        for run in own.head(1).to_dict("records"):
+            line = f"{name} stores {human_bytes(int(run['state_0']))} after the base session"
+            if terms.protocol.sessions:
+                line += f" and {human_bytes(int(run['bytes']))} after the last, "
+                line += f"{run['class_bytes']:,g} bytes for each new class"
+            if name == "ldc" and terms.protocol.sessions:
+                fixed = human_bytes(int(run["fixed_bytes"]))
+                line += f"; {fixed} of it (covariance, unit) do not grow"
+            lines.append(f"{line}.")
+    return lines

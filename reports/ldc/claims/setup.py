@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -39,10 +39,8 @@ class ClaimsParams(StudyParams):
 
 
 @dataclass(frozen=True)
-class Setup(Terms):
+class Setup(Terms[ClaimsParams]):
     """The variants on one protocol."""
-
-    params: ClaimsParams
 
     @cached_property
     def ablation(self) -> Mapping[str, Variant]:
@@ -81,18 +79,20 @@ class Setup(Terms):
         """FACT, once a method or a representation of that name is registered."""
         known = {kind: self.registry.names(kind) for kind in ("method", "representation")}
         brought = FACT if FACT in known["representation"] else self.representation
-        if FACT in known["method"]:
-            return Variant(FACT, {}, self.seeds, self.split, representation=brought)
-        # FACT classifies by class means on the network that it trains.
-        means = Variant("ncm", {}, self.seeds, self.split, representation=brought)
-        return means if brought == FACT else None
+        if FACT not in known["method"] and brought != FACT:
+            return None
+        # Where it is no method: FACT classifies by class means on the network that it trains.
+        method = FACT if FACT in known["method"] else "ncm"
+        return Variant(method, {}, self.seeds, self.split, representation=brought)
 
     def variants(self) -> list[Variant]:
         """Return everything that the report needs."""
-        rivals = [self.free_lunch(), self.ncm("raw"), self.ncm("tukey")]
-        shots = [each(split=s) for s in ("seeded", self.outlier_split) for each in self._pair]
+        rivals = self.free_lunch(), self.ncm("raw"), self.ncm("tukey")
+        splits = "seeded", self.outlier_split
         return [
-            *(self.ldc(), *rivals, *self.ablation.values(), *shots),
+            *(self.ldc(), *rivals, *self.ablation.values()),
+            *(self.ldc(split=split) for split in splits),
+            *(self.free_lunch(split=split) for split in splits),
             *(self.complete(loss=loss) for loss in LOSSES),
             *(self.unseen(covariance) for covariance in COVARIANCES),
             *(self.budgeted(mode) for mode in self.budget_modes),
@@ -100,7 +100,3 @@ class Setup(Terms):
             *([self.fact] if self.fact else []),
             *(each for shot in FEW_SHOTS for each in self.few_shot(shot)),
         ]
-
-    @property
-    def _pair(self) -> tuple[Any, Any]:
-        return self.ldc, self.free_lunch

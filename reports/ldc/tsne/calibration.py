@@ -15,8 +15,7 @@ from fscil_bench.params import words
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.store.runs import StoredRun
 
-from ..divergence import class_divergences
-from ..features import FEWEST, ClassFeatures, class_features
+from ..divergence import FEWEST, GROUPS, ClassFeatures, class_divergences, class_features
 
 
 @dataclass(frozen=True)
@@ -74,21 +73,17 @@ class Calibration:
     @property
     def names(self) -> dict[int, str]:
         """The names of the classes that are shown, by id, with what they are."""
-        names = self.run.record.class_names
-        new = {each.class_id: self.is_new(each.class_id) for each in self.shown}
-        return {each: f"{names[each]} ({'new' if new[each] else 'base'})" for each in new}
-
-    def is_new(self, class_id: int) -> bool:
-        """Whether a class came after the base session."""
-        return class_id >= self.run.spec.protocol.base_classes
+        names, base = self.run.record.class_names, self.run.spec.protocol.base_classes
+        ids = [each.class_id for each in self.shown]
+        return {each: f"{names[each]} ({GROUPS[each >= base]})" for each in ids}
 
     def groups(self) -> dict[str, pd.DataFrame]:
         """Return the divergences of base and of new classes: those shown, then all there are."""
-        shown = self.divergences.loc[list(self.names)]
+        shown, base = self.divergences.loc[list(self.names)], self.run.spec.protocol.base_classes
         return {
-            f"{word} {group} classes": found[[self.is_new(c) == new for c in found.index]]
+            f"{word} {group} classes": found[(found.index >= base) == bool(new)]
             for word, found in (("shown", shown), ("all", self.divergences))
-            for group, new in (("base", False), ("new", True))
+            for new, group in enumerate(GROUPS)
         }
 
 
@@ -99,32 +94,39 @@ def measured(run: StoredRun, params: TsneParams, evaluation: Evaluation | None) 
         UsageError: a session or class that is not there.
         FscilError: its arrays or its images' features are not there, or no class can be compared.
     """
-    count = len(run.record.sessions)
-    if not -count <= params.session < count:
+    seen, names = [each.classes_seen for each in run.record.sessions], run.record.class_names
+    if not -len(seen) <= params.session < len(seen):
         raise UsageError(
-            f"session={params.session}: the run has sessions 0 to {count - 1} (or −1, the last, "
-            f"to −{count})"
+            f"session={params.session}: the run has sessions 0 to {len(seen) - 1} (or −1, the "
+            f"last, to −{len(seen)})"
         )
-    session = params.session % count
+    session = params.session % len(seen)
     classes, power = class_features(run, session, evaluation)
-    chosen = _chosen(run, session, params)
+    chosen = spread_classes(seen[: session + 1], params.base, params.new)
+    if params.classes:
+        chosen = named_classes(params.classes, names, seen[session])
     shown = tuple(classes[each] for each in chosen if classes[each].usable)
     if not shown:
         raise FscilError(
             f"none of the classes {', '.join(map(str, chosen)) or 'asked for (none)'} has "
             f"{FEWEST} finite real and generated features: choose others (--set classes=...)"
         )
-    notes = _left_out(run, chosen, classes)
-    return Calibration(run, session, shown, class_divergences(classes), power, notes)
+    notes = [
+        f"Class {names[each]} is not shown: fewer than {FEWEST} finite real or generated features."
+        for each in chosen
+        if not classes[each].usable
+    ]
+    if skipped := sum(own.skipped for own in classes):
+        notes.append(f"{skipped} features with values that are not finite were skipped.")
+    if few := sum(not own.usable for own in classes):
+        notes.append(f"{few} classes have too few features for a KL.")
+    return Calibration(run, session, shown, class_divergences(classes), power, tuple(notes))
 
 
 def spread_classes(seen: Sequence[int], base: int, new: int) -> list[int]:
-    """Return ids of base and of later classes, spread evenly over those there are.
+    """Return ids of so many base and later classes (or all), spread evenly over those there are.
 
-    Args:
-        seen: classes seen after each session, base session first.
-        base: how many base classes, or all if there are fewer.
-        new: how many later ones, likewise.
+    `seen`: how many classes are seen after each session, base session first.
     """
     parts = (0, seen[0], base), (seen[0], seen[-1], new)
     return [
@@ -135,12 +137,7 @@ def spread_classes(seen: Sequence[int], base: int, new: int) -> list[int]:
 
 
 def named_classes(text: str, names: Sequence[str], seen: int) -> list[int]:
-    """Return the ids of classes given by id or name, with `,` between.
-
-    Args:
-        text: what was given.
-        names: of all classes, by id.
-        seen: how many classes there are to choose from.
+    """Return the ids of classes given by id or name, with `,` between, of the `seen` first.
 
     Raises:
         UsageError: there is no such class, or it has not been seen yet.
@@ -158,28 +155,3 @@ def named_classes(text: str, names: Sequence[str], seen: int) -> list[int]:
             )
         found[class_id] = None
     return list(found)
-
-
-def _chosen(run: StoredRun, session: int, params: TsneParams) -> list[int]:
-    seen = [each.classes_seen for each in run.record.sessions[: session + 1]]
-    if params.classes:
-        return named_classes(params.classes, run.record.class_names, seen[-1])
-    return spread_classes(seen, params.base, params.new)
-
-
-def _left_out(
-    run: StoredRun, chosen: Sequence[int], classes: Sequence[ClassFeatures]
-) -> tuple[str, ...]:
-    names = run.record.class_names
-    notes = [
-        f"Class {names[each]} is not shown: fewer than {FEWEST} finite real or generated features."
-        for each in chosen
-        if not classes[each].usable
-    ]
-    skipped = sum(own.skipped for own in classes)
-    if skipped:
-        notes.append(f"{skipped} features with values that are not finite were skipped.")
-    few = sum(not own.usable for own in classes)
-    if few:
-        notes.append(f"{few} classes have too few features for a KL.")
-    return tuple(notes)

@@ -13,20 +13,16 @@ from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.request import Wanted
 
+from ..divergence import GROUPS, KL
 from ..shelf import Shelf
 from ..values import means
 from ..variants import Variant, settings, wanted_runs
 from .calibration import Calibration, TsneParams, measured
-from .embedding import Embedding, embedded
-from .figure import embedding_figure
+from .embedding import Embedding, embedded, embedding_figure
 
 METHOD = "ldc"
-KL = (
-    "KL(generated‖real) in nats between one-dimensional Gaussians, averaged over the axes and as "
-    "many random directions. Sets of half the test images of a class are compared, and the floor "
-    "is one half of the real ones against the other, so that both are too large by about as much. "
-    "n counts classes; ± is the half-width of the 95 % Student-t interval over them."
-)
+COUNTED = "n counts classes; ± is the half-width of the 95 % Student-t interval over them."
+CONSTANT = "feature dimensions are the same for all points and were left out of the embedding."
 DISTANCES = (
     "t-SNE keeps neighbours together; distances between far points, sizes and densities of clouds "
     "mean nothing in it, and the means are points embedded with the samples."
@@ -61,7 +57,7 @@ class CalibrationTsne(Report):
         """
         del frame
         protocol, variant = self._asked(params)
-        shelf = Shelf(self.results, protocol, [variant])
+        shelf = Shelf(self.results, protocol, {METHOD: variant})
         run = next(iter(shelf.stored(variant).values()), None)
         if run is None:
             (lack,) = shelf.lacks()
@@ -72,14 +68,16 @@ class CalibrationTsne(Report):
             raise FscilError("\n".join([message, *shelf.problems]))
         found = measured(run, params, self.results.evaluation)
         points = embedded(found.shown, params.images, params.perplexity, params.tsne_seed)
-        notes = note_lines(shelf.chosen({METHOD: shelf.runs(variant)}))
+        notes = note_lines(shelf.chosen(shelf.named()))
+        if points.constant:
+            notes.insert(0, f"{points.constant} {CONSTANT}")
         return Document(
             f"Calibrated features on {protocol.title} ({protocol.name})",
             [
                 _what(found),
                 _table(found),
                 _figure(found, points),
-                Notes([*found.notes, *_constant(points), *notes]),
+                Notes([*found.notes, *notes]),
             ],
             warnings=shelf.problems,
         )
@@ -122,7 +120,7 @@ def _table(found: Calibration) -> Table:
     columns = [Column(f"step_{r}", f"step {r}", "KL (nats)") for r in range(found.steps + 1)]
     columns.append(Column("floor", "floor"))
     frame = means(rows, list(kl.columns))
-    return Table("calibration-tsne", frame, [*ROW_COLUMNS, *columns], notes=[KL])
+    return Table("calibration-tsne", frame, [*ROW_COLUMNS, *columns], notes=[f"{KL} {COUNTED}"])
 
 
 def _figure(found: Calibration, embedding: Embedding) -> Figure:
@@ -141,21 +139,11 @@ def _figure(found: Calibration, embedding: Embedding) -> Figure:
 
 def _titles(found: Calibration) -> list[str]:
     """Return a title for each step: the KL of the base and the new classes that are shown."""
-    means = {
-        group: found.groups()[f"shown {group} classes"].mean().dropna() for group in ("base", "new")
-    }
+    groups = found.groups()
+    own = {group: groups[f"shown {group} classes"].mean().dropna() for group in GROUPS}
     titles = []
     for step in range(found.steps + 1):
-        kls = [f"{g} {own[f'step_{step}']:.3f}" for g, own in means.items() if len(own)]
+        kls = [f"{group} {kl[f'step_{step}']:.3f}" for group, kl in own.items() if len(kl)]
         head = f"After step {step}" if step else "Before (step 0)"
         titles.append(f"{head}: KL {', '.join(kls)} nats")
     return titles
-
-
-def _constant(points: Embedding) -> list[str]:
-    if not points.constant:
-        return []
-    return [
-        f"{points.constant} feature dimensions are the same for all points and were left out of "
-        "the embedding."
-    ]

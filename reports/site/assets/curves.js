@@ -4,6 +4,7 @@
 (() => {
   const MEASURED = 10;
   const PUBLISHED = 6;
+  const SHARE = 1 / 6;
   // Seaborn's palette for the colour-blind, without the tones that vanish on white or black.
   const COLORS = ["#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#56b4e9"];
   const MARKS = [
@@ -70,7 +71,7 @@
     };
   }
 
-  function layout() {
+  function layout(range) {
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
     const axis = { gridcolor: color("--line"), linecolor: color("--muted"), zeroline: false, automargin: true };
@@ -82,8 +83,32 @@
       margin: { l: 50, r: 12, t: 12, b: 45 }, showlegend: false, hovermode: "closest",
       hoverlabel: { bgcolor: color("--soft"), font: { color: color("--text") } },
       xaxis: { ...axis, title: { text: "Number of classes seen" }, showgrid: false, showline: true },
-      yaxis: { ...axis, title: { text: "Accuracy (%)" } },
+      yaxis: { ...axis, title: { text: "Accuracy (%)" }, ...(range ? { range } : { autorange: true }) },
     };
+  }
+
+  /** What curves end on without those that leave the others no room: `outlying` of figures.py. */
+  function near(ends) {
+    const known = [...ends].sort((a, b) => a - b);
+    const whole = known[known.length - 1] - known[0];
+    for (let size = known.length - 1; size > known.length / 2; size -= 1) {
+      const spans = known.slice(size - 1).map((high, i) => high - known[i]);
+      const first = spans.indexOf(Math.min(...spans));
+      if (spans[first] > 0 && spans[first] < SHARE * whole) return known.slice(first, first + size);
+    }
+    return known;
+  }
+
+  /** The vertical range of those curves, or null where all have room, and the names of the rest. */
+  function zoom(ids) {
+    const end = (id) => curves[id].mean.filter((mean) => mean !== null).at(-1);
+    const kept = new Set(near(ids.map(end)));
+    const off = ids.filter((id) => !kept.has(end(id)));
+    const means = ids.filter((id) => kept.has(end(id))).flatMap((id) => curves[id].mean);
+    const values = means.filter((mean) => mean !== null);
+    const margin = 0.05 * (Math.max(...values) - Math.min(...values));
+    const range = [Math.min(...values) - margin, Math.max(...values) + margin];
+    return { range: off.length ? range : null, off: off.map((id) => curves[id].name) };
   }
 
   function button(id, style) {
@@ -124,10 +149,12 @@
     const protocols = new Set(rows.map((row) => row.dataset.protocol));
     // Sessions of different protocols have nothing in common.
     const ids = protocols.size === 1 ? rows.map((row) => Number(row.dataset.curve)) : [];
+    const { range, off } = ids.length ? zoom(ids) : { range: null, off: [] };
     about.textContent = ids.length
       ? `${[...protocols][0]}: the first rows of the table as it is sorted and filtered, ` +
         `at most ${MEASURED} measured (bands are 95 % intervals) and ${PUBLISHED} published (thin, grey). ` +
-        "Buttons below the curves hide and show them."
+        "Buttons below the curves hide and show them." +
+        (off.length ? ` Far from most others and outside the axis: ${off.join(", ")} (“Autoscale” shows all).` : "")
       : protocols.size > 1 ? "Choose one protocol to see its curves." : "No row to draw.";
     const styles = ids.map((id, position) => look(position, curves[id].kind));
     const bands = ids.flatMap((id, i) => (curves[id].half.some((h) => h) ? [band(id, styles[i])] : []));
@@ -136,9 +163,9 @@
     chart.hidden = ids.length === 0;
     if (ids.length === 0) return;
     // Published lines lie behind the measured ones.
-    const buttons = [["toImage", "zoom2d", "pan2d", "resetScale2d"]];
+    const buttons = [["toImage", "zoom2d", "pan2d", "autoScale2d", "resetScale2d"]];
     const options = { responsive: true, displaylogo: false, modeBarButtons: buttons };
-    Plotly.react(chart, [...bands, ...lines.reverse()], layout(), options);
+    Plotly.react(chart, [...bands, ...lines.reverse()], layout(range), options);
   }
 
   table.addEventListener("rowschange", draw);

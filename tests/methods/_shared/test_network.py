@@ -9,9 +9,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from fscil_bench.errors import FscilError
-from fscil_bench.methods._shared.network import TrainingParams, last_block, shuffled
+from fscil_bench.methods._shared.network import NetworkMethod, TrainingParams, last_block
 from fscil_bench.methods.finetune import Finetune
-from fscil_bench.testing import BASE, DIM, SCALE, ToyTask
+from fscil_bench.methods.icarl import Icarl, IcarlSoftmax
+from fscil_bench.methods.joint import JointNaive
+from fscil_bench.testing import BASE, DIM, SCALE, ToyTask, learnt
 from fscil_bench.training.backbones import build_backbone
 
 
@@ -67,10 +69,14 @@ def test_one_step_is_that_of_nesterov_momentum_with_weight_decay() -> None:
     assert torch.allclose(method.rows, expected, atol=1e-5)
 
 
-def test_a_loss_that_is_not_finite_is_refused_with_the_rate() -> None:
-    method = made(epochs=3, lr=1e30)
-    with pytest.raises(FscilError, match=r"'finetune': the loss is .* of session 1; lower lr"):
-        method.learn_session(ToyTask().session(1))
+@pytest.mark.parametrize("method", [Finetune, Icarl, IcarlSoftmax, JointNaive])
+@pytest.mark.parametrize(("epochs", "what"), [(3, "the loss is nan"), (1, "the length of")])
+def test_what_diverges_is_refused_with_the_rate(
+    method: type[NetworkMethod], epochs: int, what: str
+) -> None:
+    params = {"epochs": epochs, "lr": 1e30, "schedule": "constant", "batch_size": 999}
+    with pytest.raises(FscilError, match=rf"'{method.name}' .* 1: .*{what}.*; lower lr = 1e\+30"):
+        learnt(method, params, sessions=1)
 
 
 def test_the_last_block_of_the_backbones() -> None:
@@ -80,11 +86,3 @@ def test_the_last_block_of_the_backbones() -> None:
     assert last_block(resnet18) is dict(resnet18.named_modules())["layer4.1"]
     nested = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.ReLU())
     assert last_block(nested) is nested[1][0]
-
-
-def test_an_epoch_has_every_sample_once() -> None:
-    generator = torch.Generator().manual_seed(0)
-    parts = list(shuffled(10, 4, generator))
-    assert [len(part) for part in parts] == [4, 4, 2]
-    assert sorted(torch.cat(parts).tolist()) == list(range(10))
-    assert torch.cat(parts).tolist() != torch.cat(list(shuffled(10, 4, generator))).tolist()

@@ -30,11 +30,6 @@ def test_a_class_without_samples_is_named() -> None:
         statistics.class_means(features, labels, (0, 5))
 
 
-def test_covariance_is_numpys() -> None:
-    features, _ = _samples({0: 9}, dim=3)
-    assert np.allclose(statistics.covariance(features), np.cov(features.double().numpy().T))
-
-
 def test_within_class_covariance_is_the_mean_of_the_classes_own() -> None:
     features, labels = _samples({0: 6, 1: 20, 2: 3}, dim=4)
     sigma, count = statistics.within_class_covariance(features, labels, (0, 1, 2))
@@ -51,18 +46,6 @@ def test_classes_of_one_sample_contribute_nothing() -> None:
     sigma, count = statistics.within_class_covariance(features, labels, (1,))
     assert count == 0
     assert not sigma.any()
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_features_that_are_no_numbers_are_named_by_class_and_row(value: float) -> None:
-    features, labels = _samples({0: 3, 8: 3}, dim=2)
-    samples, queries = LabelledSamples(labels, {"plain": features}), Queries({"plain": features})
-    assert torch.equal(statistics.in_space(samples), features)
-    features[4, 1] = value
-    with pytest.raises(DataError, match=r"class 8: row 4 holds NaN or infinity"):
-        statistics.in_space(samples)
-    with pytest.raises(DataError, match=r"query features: row 4"):
-        statistics.in_space(queries)
 
 
 def test_tukey_space_is_a_power_and_refuses_negative_features() -> None:

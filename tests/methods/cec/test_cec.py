@@ -9,8 +9,7 @@ import torch
 from fscil_bench.errors import DataError
 from fscil_bench.methods.cec.cec import Cec, CecTrained
 from fscil_bench.methods.ncm import NCM
-from fscil_bench.protocol import Queries
-from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask
+from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, learnt
 
 QUICK = {"epochs": 2, "episodes": 2}
 
@@ -23,38 +22,17 @@ def cec(**params: Any) -> Cec:
     return Cec(Cec.Params(**{**QUICK, **params}), task().context(Cec))
 
 
-def learnt(method: Any, shot: int = 3) -> list[torch.Tensor]:
-    made = task(shot)
-    method.learn_base(made.session(0))
-    scores = [method.scores(made.queries())]
-    for number in range(1, SESSIONS + 1):
-        method.learn_session(made.session(number))
-        scores.append(method.scores(made.queries()))
-    return scores
-
-
 @pytest.mark.parametrize("shot", [1, 3])
 def test_a_zero_output_map_without_layer_norm_equals_ncm(shot: int) -> None:
     method = cec(layer_norm=False, temperature=1.0)
     torch.nn.init.zeros_(method.attention.output)
     torch.nn.init.zeros_(method.attention.bias)
-    ncm = NCM(NCM.Params(), task().context(NCM))
-    for found, expected in zip(learnt(method, shot), learnt(ncm, shot), strict=True):
-        torch.testing.assert_close(found, expected)
-
-
-def test_a_query_is_scored_as_if_it_were_alone() -> None:
-    method = cec()
-    learnt(method)
-    queries = task().queries().features
-    whole = method.scores(Queries({"plain": queries}))
-    alone = [method.scores(Queries({"plain": query[None]})) for query in queries[:5]]
-    torch.testing.assert_close(torch.cat(alone), whole[:5])
-
-
-def test_new_classes_change_the_scores_of_old_ones() -> None:
-    scores = learnt(cec())
-    assert not torch.allclose(scores[-1][:, :BASE], scores[0])
+    made = task(shot)
+    method.learn_base(made.session(0))
+    for number in range(1, SESSIONS + 1):
+        method.learn_session(made.session(number))
+    ncm = learnt(NCM, shot=shot)
+    torch.testing.assert_close(method.scores(made.queries()), ncm.scores(made.queries()))
 
 
 def test_pretraining_reads_all_four_views_and_changes_nothing_of_the_method() -> None:
@@ -71,10 +49,11 @@ def test_pretraining_reads_all_four_views_and_changes_nothing_of_the_method() ->
 
 
 def test_loading_what_was_pretrained_is_what_the_queries_are_scored_by() -> None:
-    method = cec()
-    untrained = learnt(method)[-1]
+    method, queries = cec(), task().queries()
+    method.learn_base(task().session(0))
+    untrained = method.scores(queries)
     method.load_pretrained(cec(lr=0.1).pretrain(task().session(0), lambda _: None))
-    assert not torch.allclose(learnt(method)[-1], untrained)
+    assert not torch.allclose(method.scores(queries), untrained)
 
 
 def test_an_episode_is_a_graph_of_its_own_classes_alone() -> None:
@@ -88,9 +67,8 @@ def test_an_episode_is_a_graph_of_its_own_classes_alone() -> None:
 
 
 def test_it_stores_prototypes_and_graph() -> None:
-    method = cec()
-    learnt(method)
-    assert method.state_bytes() == 4 * ((BASE + WAY * SESSIONS) * DIM + 4 * DIM**2 + 3 * DIM)
+    floats = (BASE + WAY * SESSIONS) * DIM + 4 * DIM**2 + 3 * DIM
+    assert learnt(Cec, QUICK).state_bytes() == 4 * floats
 
 
 def test_a_feature_that_is_not_a_number_is_refused() -> None:
@@ -144,10 +122,3 @@ def test_prototypes_are_means_of_the_network_as_trained() -> None:
         expected = method.network.backbone(own).mean(dim=0)
     torch.testing.assert_close(method.prototypes[2], expected)
     assert len(method.prototypes) == BASE
-
-
-def test_rate_zero_keeps_the_network() -> None:
-    method = cec_trained(encoder_lr=0.0)
-    tensors = pretrained(method)
-    for name, value in method.network.backbone.state_dict().items():
-        assert torch.equal(tensors[f"encoder.{name}"], value), name

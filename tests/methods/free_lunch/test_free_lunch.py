@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -11,27 +11,15 @@ from fscil_bench.methods._shared.softmax import Fit, fit_logistic
 from fscil_bench.methods.free_lunch import free_lunch
 from fscil_bench.methods.free_lunch.free_lunch import FreeLunch
 from fscil_bench.methods.logistic import Logistic
-from fscil_bench.params import parse_params
 from fscil_bench.protocol import Queries, Session
-from fscil_bench.seeding import Randomness
-from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, check_method
+from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, learnt, start
 
 CLASSES = BASE + WAY * SESSIONS
 SMALL = {"samples_per_class": 30, "episode_samples": 60}
 
 
-def _method(seed: int = 0, **params: Any) -> FreeLunch:
-    values = parse_params("free_lunch", FreeLunch.Params, SMALL | params)
-    context = replace(ToyTask().context(FreeLunch), random=Randomness(("seed", seed)))
-    return FreeLunch(values, context)
-
-
-def _learnt(sessions: int = SESSIONS, seed: int = 0, shot: int = 3, **params: Any) -> FreeLunch:
-    method, task = _method(seed, **params), ToyTask(shot)
-    method.learn_base(task.session(0))
-    for number in range(1, sessions + 1):
-        method.learn_session(task.session(number))
-    return method
+def _learnt(sessions: int = SESSIONS, **params: Any) -> FreeLunch:
+    return learnt(FreeLunch, SMALL | params, sessions=sessions)
 
 
 VARIANTS: list[dict[str, Any]] = [
@@ -42,11 +30,6 @@ VARIANTS: list[dict[str, Any]] = [
     {"byte_budget": 4 * DIM * DIM},
     {"byte_budget": 3 * 4 * BASE * DIM, "budget_mode": "low_rank"},
 ]
-
-
-@pytest.mark.parametrize("params", VARIANTS, ids=str)
-def test_every_choice_conforms(params: dict[str, Any]) -> None:
-    check_method(FreeLunch, SMALL | params)
 
 
 def test_it_stores_statistics_mixtures_and_the_classifier() -> None:
@@ -60,32 +43,9 @@ def test_it_stores_statistics_mixtures_and_the_classifier() -> None:
     assert cosine == _learnt().state_bytes() - 4 * CLASSES
 
 
-@pytest.mark.parametrize("mode", ["full", "low_rank"])
-@pytest.mark.parametrize("budget", [1100, 2047, 2048, 3000, 5000])
-def test_a_byte_budget_bounds_what_covariances_take(mode: str, budget: int) -> None:
-    method = _learnt(byte_budget=budget, budget_mode=mode)
-    parts = {"covariances", "factors", "residuals"}
-    taken = sum(4 * t.numel() for name, t in method.state_dict().items() if name in parts)
-    assert 0 < taken <= budget
-    name = "covariances_kept" if mode == "full" else "covariance_rank"
-    per_unit = 4 * DIM * DIM if mode == "full" else 4 * BASE * DIM
-    assert method.notes()[name] == budget // per_unit - (mode == "low_rank")
-
-
-def _checked(**params: Any) -> None:
-    FreeLunch.check(FreeLunch.Params(**params), ToyTask().terms)
-
-
-def test_a_budget_too_small_is_refused_with_numbers() -> None:
-    with pytest.raises(UsageError, match=r"byte_budget = 1000 .*1024 bytes"):
-        _checked(byte_budget=1000)
-    with pytest.raises(UsageError, match=r"byte_budget = 300 .*384 bytes"):
-        _checked(byte_budget=300, budget_mode="low_rank")
-
-
 def test_more_neighbours_than_base_classes_are_refused() -> None:
     with pytest.raises(UsageError, match=f"k = 7 neighbours, but there are {BASE} base classes"):
-        _checked(k=7)
+        FreeLunch.check(FreeLunch.Params(k=7), ToyTask().terms)
 
 
 def test_without_neighbours_and_alpha_an_episode_is_regression_on_copies_of_its_shots() -> None:
@@ -93,10 +53,7 @@ def test_without_neighbours_and_alpha_an_episode_is_regression_on_copies_of_its_
     shots, queries = task.episode(0)
     copies = 1 + 60 // 3  # twenty samples of every shot, and the shot
     plain = {"k": 0, "alpha": 0.0, "space": "raw", "penalty": float(copies)}
-    method = _method(**plain)
-    method.learn_base(task.session(0))
-    regression = Logistic(Logistic.Params(), task.context(Logistic))
-    regression.learn_base(task.session(0))
+    method, regression = _learnt(0, **plain), learnt(Logistic, sessions=0)
     found = method.episode_scores(shots, queries)
     expected = regression.episode_scores(shots, queries)
     centred = [scores - scores.mean(dim=1, keepdim=True) for scores in (found, expected)]
@@ -134,21 +91,8 @@ def test_every_class_seen_is_trained_on_its_number_of_samples_and_on_its_own_sho
     assert seen[2].tolist() == [30] * (BASE + WAY) + [33] * WAY
 
 
-def test_the_start_changes_only_the_time() -> None:
-    task = ToyTask()
-    warm, cold = _learnt(1), _learnt(1)
-    cold.weights, cold.intercept = 0 * cold.weights, 0 * cold.intercept
-    for method in (warm, cold):
-        method.learn_session(task.session(2))
-    scores = [m.scores(task.queries()).log_softmax(dim=1) for m in (warm, cold)]
-    assert torch.allclose(*scores, atol=0.03)
-    assert torch.equal(scores[0].argmax(dim=1), scores[1].argmax(dim=1))
-
-
-def test_noise_comes_from_the_seed_and_differs_between_sessions_and_episodes() -> None:
-    first, again, other = _learnt(), _learnt(), _learnt(seed=1)
-    assert torch.equal(first.weights, again.weights)
-    assert not torch.equal(first.weights, other.weights)
+def test_noise_differs_between_episodes() -> None:
+    first = _learnt()
     shots, queries = ToyTask().episode(0)
     scores = first.episode_scores(shots, queries)
     assert torch.equal(scores, first.episode_scores(shots, queries))
@@ -162,7 +106,7 @@ def test_base_classes_of_one_sample_have_no_covariance_and_are_counted() -> None
         class_ids=(0, 1, 2),
         classes_seen=3,
     )
-    method = _method()
+    method = start(ToyTask(), FreeLunch, FreeLunch.Params())
     method.learn_base(session)
     assert method.notes()["classes_without_covariance"] == 2
     assert not method.covariances.covariance(1).any()  # type: ignore[union-attr]
@@ -171,29 +115,17 @@ def test_base_classes_of_one_sample_have_no_covariance_and_are_counted() -> None
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
 @pytest.mark.parametrize("head", ["logistic", "cosine"])
-def test_constant_features_give_finite_scores(value: float, head: str) -> None:
+def test_constant_features_give_finite_scores(
+    value: float, head: Literal["logistic", "cosine"]
+) -> None:
     session = ToyTask().session(0)
     constant = torch.full_like(session.features, value)
-    method = _method(head=head)
+    method = start(ToyTask(), FreeLunch, FreeLunch.Params(head=head))
     method.learn_base(replace(session, views={"plain": constant}))
     new = ToyTask().session(1)
     method.learn_session(replace(new, views={"plain": torch.full_like(new.features, value)}))
     assert torch.isfinite(method.scores(Queries({"plain": constant[:4]}))).all()
     assert method.notes()["eigenvalues_raised"] == 0
-
-
-def test_more_dimensions_than_samples_are_repaired_and_noted() -> None:
-    session = ToyTask().session(0)
-    few = torch.cat([torch.where(session.labels == c)[0][:5] for c in session.class_ids])
-    method = _method(alpha=0.0)
-    method.learn_base(
-        replace(session, labels=session.labels[few], views={"plain": session.features[few]})
-    )
-    notes = method.notes()
-    assert 0 < notes["covariances_repaired"] <= BASE  # type: ignore[operator]
-    assert notes["eigenvalues_raised"] >= notes["covariances_repaired"]  # type: ignore[operator]
-    assert 0 < notes["largest_raise"] < 1e-4  # type: ignore[operator]
-    assert torch.isfinite(method.weights).all()
 
 
 def test_a_fit_short_of_its_optimum_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

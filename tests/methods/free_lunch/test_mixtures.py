@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fscil_bench.methods.free_lunch import mixtures as module
 from fscil_bench.methods.free_lunch.covariances import FullCovariances
 from fscil_bench.methods.free_lunch.mixtures import Addition, Mixtures, calibrated, shares
 
@@ -46,7 +47,11 @@ def test_all_neighbours_give_every_shot_the_same_covariance() -> None:
 
 @pytest.mark.parametrize("k", [0, 1, 2, 4])
 @pytest.mark.parametrize("mode", ["eye", "ones"])
-def test_samples_have_the_calibrated_moments(k: int, mode: str) -> None:
+@pytest.mark.parametrize("chunk", [1, module.CHUNK_BYTES])
+def test_samples_have_the_calibrated_moments(
+    k: int, mode: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
     mixture, addition = _mixture([[1.5, 0.3]], [0], k), Addition(0.4, mode)  # type: ignore[arg-type]
     samples, _ = mixture.sample(60_000, STORED, addition, torch.Generator().manual_seed(5))
     assert torch.allclose(samples.mean(dim=0), mixture.means[0], atol=0.04)
@@ -68,36 +73,3 @@ def test_samples_are_shared_out_evenly_over_a_classs_shots() -> None:
     owners = torch.tensor([3, 3, 3, 8, 8])
     assert shares(owners, 8).tolist() == [3, 3, 2, 4, 4]
     assert shares(owners, 2).tolist() == [1, 1, 0, 1, 1]
-
-
-def test_more_shots_than_samples_still_give_every_class_its_number() -> None:
-    mixture = _mixture([[1.0, 0.0]] * 3 + [[0.0, 5.0]], [2, 2, 2, 3], k=1)
-    samples, labels = mixture.sample(2, STORED, NONE, torch.Generator())
-    assert samples.shape == (4, 2)
-    assert labels.tolist() == [2, 2, 3, 3]
-
-
-def test_no_class_has_no_samples_and_classes_add_up() -> None:
-    none = Mixtures.none(MEANS, 1)
-    samples, labels = none.sample(5, STORED, NONE, torch.Generator())
-    assert samples.shape == (0, 2)
-    assert labels.shape == (0,)
-    both = none.with_classes(_mixture([[1.0, 0.0]], [2], k=1))
-    both = both.with_classes(_mixture([[0.0, 5.0]], [3], k=1))
-    assert both.owners.tolist() == [2, 3]
-    assert both.neighbours[1].tolist() == [2]
-    drawn = both.sample(5, STORED, NONE, torch.Generator())
-    assert drawn[0].shape == (10, 2)
-
-
-def test_a_large_draw_is_made_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fscil_bench.methods.free_lunch import mixtures as _calibrated
-
-    monkeypatch.setattr(_calibrated, "CHUNK_BYTES", 1)
-    mixture = _mixture([[1.5, 0.3], [0.0, 5.0]], [0, 1], k=1)
-    samples, labels = mixture.sample(20_000, STORED, NONE, torch.Generator().manual_seed(0))
-    for owner in range(2):
-        own = samples[labels == owner]
-        assert torch.allclose(own.mean(dim=0), mixture.means[owner], atol=0.06)
-        expected = mixture.covariance(owner, STORED, NONE)
-        assert torch.allclose(torch.cov(own.double().T), expected, atol=0.15)

@@ -71,38 +71,6 @@ def test_training_is_gradient_descent_on_both_terms(
     assert len(losses) == params.epochs
 
 
-def test_loss_falls() -> None:
-    means, shots, targets = _task()
-    elsewhere = torch.rand(CLASSES, DIM, generator=_generator(9))
-    _, losses = classifier.train_classifier(
-        elsewhere, FIRST_NEW, _sampler(means), shots, targets, PARAMS, _generator()
-    )
-    assert losses[-1] < 0.7 * losses[0]
-
-
-def test_gradient_is_that_of_the_weighted_cross_entropy() -> None:
-    draw = {"generator": _generator(), "dtype": torch.float64}
-    rows = torch.randn(4, 6, **draw).requires_grad_()
-    features = F.normalize(torch.randn(9, 6, **draw), dim=1)
-    labels, weights = torch.randint(4, (9,), generator=_generator()), torch.rand(9, **draw)
-    logits = 5 * features @ F.normalize(rows, dim=1).T
-    expected = (weights * F.cross_entropy(logits, labels, reduction="none")).sum()
-    (gradient,) = torch.autograd.grad(expected, rows)
-    loss, ours = classifier.cross_entropy(rows.detach(), features, labels, weights, 5.0)
-    assert torch.allclose(loss, expected)
-    assert torch.allclose(ours, gradient)
-
-
-def test_a_row_of_zeros_stays_finite() -> None:
-    rows = torch.zeros(2, 3)
-    features = F.normalize(torch.ones(2, 3), dim=1)
-    loss, gradient = classifier.cross_entropy(
-        rows, features, torch.tensor([0, 1]), torch.ones(2), 16.0
-    )
-    assert torch.isfinite(loss)
-    assert torch.isfinite(gradient).all()
-
-
 def test_epochs_computed_together_are_those_computed_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -120,15 +88,6 @@ def test_old_rows_move_only_where_all_are_trained(train_rows: str) -> None:
     moved = (rows - means).abs().amax(dim=1) > 1e-3
     assert moved[FIRST_NEW:].all()
     assert bool(moved[:FIRST_NEW].any()) == (train_rows == "all")
-
-
-@pytest.mark.parametrize(
-    "off", [{"epochs": 0}, {"sampled_weight": 0.0, "few_shot_weight": 0.0}], ids=str
-)
-def test_nothing_to_train_on_leaves_the_means(off: dict[str, float]) -> None:
-    rows, losses = _trained(replace(PARAMS, **off))
-    assert torch.allclose(rows, _task()[0])
-    assert losses == []
 
 
 def test_batches_are_balanced_and_use_each_sample_once() -> None:

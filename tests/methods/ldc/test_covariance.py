@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from fscil_bench.methods._shared.statistics import covariance
 from fscil_bench.methods.ldc.covariance import (
     BorrowedCovariances,
     Repairs,
@@ -50,14 +49,6 @@ def test_shared_factor_is_the_root_of_the_mean_covariance() -> None:
     assert torch.allclose(_made(found), each.mean(dim=0).expand(2, -1, -1), atol=1e-4)
 
 
-def test_shared_covariance_is_restored_with_its_root() -> None:
-    covariances = SharedCovariance("within", Repairs())
-    covariances.learn_base(*_base())
-    copy = SharedCovariance("within", Repairs())
-    copy.load_state_dict(covariances.state_dict())
-    assert torch.equal(copy.root(), covariances.root())
-
-
 def test_base_classes_have_their_own_covariance() -> None:
     covariances, means = _borrowed()
     features, labels, ids = _base()
@@ -74,13 +65,6 @@ def test_new_classes_borrow_the_mean_of_the_nearest(nearest: int, lenders: list[
     found = _made(covariances.factors(_unit(), means)(near_three, torch.tensor([BASE])))
     stored = covariances.state_dict()["base_covariances"]
     assert torch.allclose(found[0], stored[lenders].mean(dim=0), atol=1e-4)
-
-
-def test_sessions_leave_borrowed_covariances_as_they_are() -> None:
-    covariances, _ = _borrowed()
-    before = covariances.state_dict()["base_covariances"].clone()
-    covariances.learn_session(torch.rand(3, DIM), torch.tensor([5, 5, 5]), (5,), BASE)
-    assert torch.equal(covariances.state_dict()["base_covariances"], before)
 
 
 def test_a_base_class_of_one_sample_has_the_others_mean() -> None:
@@ -105,45 +89,11 @@ def test_recursion_is_the_class_weighted_mean_for_any_sequence(ways: tuple[int, 
     assert torch.allclose(sigma, torch.stack(each).mean(dim=0))
 
 
-def test_nothing_new_leaves_the_covariance_as_it_is() -> None:
-    old = torch.eye(2, dtype=torch.float64)
-    assert torch.equal(update_covariance(old, 3, torch.zeros(2, 2), 0), old)
-
-
-def test_symmetric_root_squares_to_the_covariance() -> None:
-    features = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
-    sigma = covariance(features)
-    root = symmetric_root(sigma)
-    assert root.raised == 0
-    assert torch.allclose(root.matrix, root.matrix.T)
-    assert torch.allclose(root.matrix @ root.matrix, sigma)
-
-
-def test_root_of_a_rank_deficient_covariance_is_repaired_and_counted() -> None:
-    features = torch.randn(4, 10, generator=torch.Generator().manual_seed(0))
-    sigma = covariance(features).float()
-    root = symmetric_root(sigma)
-    assert root.raised == 7
-    assert root.largest_raise == pytest.approx(1e-6, rel=0.5)
-    assert torch.allclose(root.matrix @ root.matrix, sigma.double(), atol=1e-5)
-    assert torch.isfinite(root.matrix).all()
-
-
 def test_the_largest_raise_is_a_fraction_of_the_mean_eigenvalue() -> None:
     root = symmetric_root(torch.diag(torch.tensor([5.0, 1.0, -0.6])))
     assert root.raised == 1
     assert root.largest_raise == pytest.approx(0.6 / 1.8, rel=1e-4)
     assert symmetric_root(torch.eye(3)).largest_raise == 0
-
-
-def test_repairs_keep_the_most_of_each_and_name_a_size_only_where_there_is_one() -> None:
-    repairs = Repairs()
-    repairs.rooted(symmetric_root(torch.eye(3)))
-    assert repairs.notes() == {"eigenvalues_raised": 0, "classes_without_covariance": 0}
-    for values in ([1.0, 1.0, -1.0, 1.0], [4.0, 0.0, 0.0, 0.0]):
-        repairs.rooted(symmetric_root(torch.diag(torch.tensor(values))))
-    assert repairs.notes()["eigenvalues_raised"] == 3
-    assert repairs.notes()["largest_raise"] == 2.0
 
 
 def test_root_of_nothing_is_finite() -> None:

@@ -77,21 +77,3 @@ def test_weight_moves_from_the_shots_to_the_prior() -> None:
     assert lengths[0] == pytest.approx(DIM**0.5)
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[-1] == pytest.approx(0, abs=1e-6)
-
-
-def test_posterior_means_are_nearer_to_the_truth_than_the_shots() -> None:
-    between, within = _covariance(), _covariance(6.0, seed=5)
-    true = _draws(200, between)
-    shots = true + _draws(200, within / 5, seed=1)
-    prior = prior_module.fit_prior(_draws(60, between, seed=2), within, torch.full((60,), 10**9))
-    counts = torch.full((200,), 5)
-    found = prior_module.posterior_means(prior, shots, within.expand(200, -1, -1), counts, 1.0)
-    assert (found - true).square().mean() < 0.7 * (shots - true).square().mean()
-
-
-def test_no_spread_anywhere_is_finite() -> None:
-    prior = prior_module.MeanPrior(torch.zeros(DIM), torch.zeros(DIM, DIM))
-    found = prior_module.posterior_means(
-        prior, torch.ones(1, DIM), torch.zeros(1, DIM, DIM), torch.tensor([1]), 1.0
-    )
-    assert torch.isfinite(found).all()

@@ -65,19 +65,6 @@ def test_sampler_gives_the_same_in_any_chunking(
     assert torch.allclose(chunked, whole, atol=1e-5)
 
 
-def test_sampler_evaluates_the_mapping_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    sampler = _sampler(calls=calls)
-    for _ in range(3):
-        sampler.draw(5, _generator())
-    assert calls == list(range(9))
-    monkeypatch.setattr(pcu_sampler, "CACHE_BYTES", 0)
-    forgetful = _sampler(calls=calls)
-    for _ in range(2):
-        forgetful.draw(5, _generator())
-    assert calls == 3 * list(range(9))
-
-
 def test_released_noise_lies_on_a_line_through_the_mean() -> None:
     root = _root()
     sigma = root @ root

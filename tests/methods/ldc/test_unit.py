@@ -79,19 +79,6 @@ def test_wide_kernels_mix_neighbouring_features() -> None:
     assert not changed[[0, 1, 7]].any()
 
 
-def test_no_mapping_and_no_steps_leave_nothing_to_store() -> None:
-    shape = pcu.UnitShape(mapped=False, steps=0, hidden=4, kernel=1)
-    assert not shape.learnable
-    assert not _unit(shape).state_dict()
-
-
-def test_recurrent_steps_share_their_weights() -> None:
-    once, often = (
-        _unit(pcu.UnitShape(mapped=True, steps=r, hidden=4, kernel=1)).state_dict() for r in (1, 5)
-    )
-    assert {k: v.shape for k, v in once.items()} == {k: v.shape for k, v in often.items()}
-
-
 def test_a_unit_that_sees_shots_is_told_the_mean_and_its_standard_error() -> None:
     unit = _unit(pcu.UnitShape(mapped=False, steps=1, hidden=4, kernel=1, sees_shots=True))
     torch.nn.init.normal_(unit.calibration.last, generator=_generator(1))

@@ -11,29 +11,14 @@ from fscil_bench.methods.nc_fscil.nc_fscil import NcFscil
 from fscil_bench.methods.nc_fscil.neck import Neck, NeckTraining, train_neck
 from fscil_bench.params import parse_params
 from fscil_bench.protocol import Queries
-from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask
+from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, learnt, start
 
 CLASSES = BASE + WAY * SESSIONS
+SMALL: dict[str, Any] = {"dim": 12}
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def nc_fscil(**params: Any) -> NcFscil:
-    method = NcFscil(NcFscil.Params(**{"dim": 12, **params}), ToyTask().context(NcFscil))
-    method.load_pretrained(method.pretrain(ToyTask().session(0), lambda _: None))
-    return method
-
-
-def learnt(method: NcFscil, shot: int = 3) -> list[torch.Tensor]:
-    task = ToyTask(shot)
-    method.learn_base(task.session(0))
-    scores = [method.scores(task.queries())]
-    for number in range(1, SESSIONS + 1):
-        method.learn_session(task.session(number))
-        scores.append(method.scores(task.queries()))
-    return scores
 
 
 @pytest.mark.parametrize(("classes", "dim"), [(2, 2), (10, 10), (10, 64)])
@@ -42,11 +27,6 @@ def test_etf_rows_are_units_at_equal_angles(classes: int, dim: int) -> None:
     expected = torch.full((classes, classes), -1 / (classes - 1)).fill_diagonal_(1)
     torch.testing.assert_close(etf @ etf.T, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(etf.sum(dim=0), torch.zeros(dim), atol=1e-5, rtol=0)
-
-
-def test_an_etf_needs_as_many_dimensions_as_classes() -> None:
-    with pytest.raises(ValueError, match="C = 10, d = 9"):
-        simplex_etf(10, 9, generator())
 
 
 def test_the_loss_is_zero_only_where_outputs_are_their_rows() -> None:
@@ -84,22 +64,17 @@ def test_training_aligns_outputs_with_their_rows(mixup: float, balanced: bool) -
     assert float(cosines.detach().min()) > 0.9
 
 
-def test_the_base_stage_is_learnt_and_base_classes_are_told_apart() -> None:
-    scores = learnt(nc_fscil(session_steps="0"))[0]
-    truth = torch.arange(24) % CLASSES
-    old = truth < BASE
-    assert float((scores[old].argmax(dim=1) == truth[old]).float().mean()) > 0.8
-
-
 def test_no_steps_leave_the_scores_of_old_classes_unchanged() -> None:
-    scores = learnt(nc_fscil(session_steps="0"))
-    torch.testing.assert_close(scores[-1][:, :BASE], scores[0])
+    first, last = (
+        learnt(NcFscil, SMALL | {"session_steps": "0"}, sessions=n).scores(ToyTask().queries())
+        for n in (0, SESSIONS)
+    )
+    torch.testing.assert_close(last[:, :BASE], first)
 
 
 @pytest.mark.parametrize("shot", [1, 3])
 def test_sessions_align_the_neck_with_new_classes_and_keep_the_old(shot: int) -> None:
-    method, task = nc_fscil(), ToyTask(shot)
-    learnt(method, shot)
+    method, task = learnt(NcFscil, SMALL, shot), ToyTask(shot)
     new = task.session(SESSIONS)
     assert torch.equal(method.scores(Queries(new.views)).argmax(dim=1), new.labels)
     kept = method.scores(Queries({"plain": method.means})).argmax(dim=1)
@@ -114,17 +89,19 @@ def test_session_steps_are_listed_and_the_last_number_counts_on() -> None:
 
 
 def test_repeated_means_weigh_more_in_later_sessions_alone() -> None:
-    once, often = (learnt(nc_fscil(repeat_means=repeat)) for repeat in (False, True))
-    assert torch.equal(once[1], often[1])
-    assert not torch.equal(once[2], often[2])
+    for session, same in ((1, True), (2, False)):
+        once, often = (
+            learnt(NcFscil, SMALL | {"repeat_means": repeat}, sessions=session).state_dict()
+            for repeat in (False, True)
+        )
+        found = [torch.equal(once[name], often[name]) for name in once]
+        assert all(found) == same
 
 
 def test_what_it_stores_by_hand() -> None:
-    method = nc_fscil()
-    learnt(method)
     wide = 2 * DIM
     neck = wide * (DIM + wide + 12) + DIM * 12 + 6 * wide
-    assert method.state_bytes() == 4 * (CLASSES * (DIM + 12) + neck + 1)
+    assert learnt(NcFscil, SMALL).state_bytes() == 4 * (CLASSES * (DIM + 12) + neck + 1)
 
 
 def test_too_small_a_dimension_is_refused_with_the_numbers() -> None:
@@ -133,12 +110,13 @@ def test_too_small_a_dimension_is_refused_with_the_numbers() -> None:
 
 
 def test_a_neck_for_other_sessions_is_refused() -> None:
-    method = nc_fscil()
+    method = start(ToyTask(), NcFscil, NcFscil.Params(dim=12))
     tensors = method.pretrain(ToyTask().session(0), lambda _: None)
     with pytest.raises(UsageError, match=r"9 classes in all.* 10"):
         method.load_pretrained({**tensors, "etf": tensors["etf"][:9]})
 
 
-def test_a_rate_that_diverges_is_named() -> None:
-    with pytest.raises(FscilError, match="lower lr"):
-        nc_fscil(base_lr=1e30)
+@pytest.mark.parametrize("rate", ["base_lr", "session_lr"])
+def test_a_rate_that_diverges_is_named(rate: str) -> None:
+    with pytest.raises(FscilError, match=rf"lower {rate} = 1e\+30"):
+        learnt(NcFscil, SMALL | {rate: 1e30})

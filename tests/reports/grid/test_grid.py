@@ -99,21 +99,6 @@ def test_the_grid_by_hand(write: Any, make: Any) -> None:
     assert math.isnan(cell["low"])
 
 
-def test_files(write: Any, make: Any) -> None:
-    write([20, 22])
-    write([21, 23], representation=FACT)
-    write([22], "ldc", {"steps": 1})
-
-    files = {path.name: path for path in make(GridReport).write().files}
-
-    stems = ("grid", "representation-gains", "method-gains", "heat-map")
-    assert {f"{stem}.csv" for stem in stems} | {"heat-map.png", "heat-map.pdf"} < set(files)
-    text = files["representation-gains.tex"].read_text("utf-8")
-    assert "Compared & $n$ & Last" in text
-    assert r"fact $-$ cosine & 2 & 1.67\,$\pm$\,0.00" in text
-    assert files["report.tex"].read_text("utf-8").isascii()
-
-
 def test_representations_gain_by_pairs_of_seeds(write: Any, make: Any) -> None:
     write([20, 26, 32])
     write([21, 28, 35], representation=FACT)
@@ -282,8 +267,5 @@ def test_it_needs_every_frozen_method_on_every_representation(registry: Registry
     assert {r.seed for r in wanted} == {3}
     every = GridReport(Results(registry, Selection("toy"))).requests(GridReport.Params())
     assert {each.request.seed for each in every} == set(range(10))
-
-
-def test_a_protocol_must_be_named(registry: Registry) -> None:
     with pytest.raises(UsageError, match="--protocol"):
         GridReport(Results(registry)).requests(GridReport.Params())

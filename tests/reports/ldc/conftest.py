@@ -1,4 +1,4 @@
-"""Hand-made runs of the variants that claims compare."""
+"""Hand-made runs of the variants that studies and claims compare: 4 + 2 × 1 classes, six seeds."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Figure, Report, ReportOutput
 from fscil_bench.reporting.document import write_document
+from fscil_bench.reporting.evaluation import EvaluationFeatures
 from fscil_bench.reporting.figures import new_figure
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reports.ldc.claims.claim import Claim
@@ -48,12 +49,9 @@ class SpaceParams:
     space: str = "raw"
 
 
-CLAIMS_METHODS = {"ldc": CalibrationParams, "free_lunch": BudgetParams, "ncm": SpaceParams}
-
-
 @dataclass
 class ClaimsRuns:
-    """Writes runs of variants by hand, and judges claims by them; six seeds."""
+    """Writes runs of variants by hand, and judges claims by them."""
 
     factory: Any
     registry: Registry
@@ -62,7 +60,11 @@ class ClaimsRuns:
     problems: list[str] = field(default_factory=list)
 
     def write(
-        self, variant: Variant, last: Sequence[tuple[int, int]], first: int = 36, **fields: Any
+        self,
+        variant: Variant,
+        last: Sequence[tuple[int, int]] = ((30, 3),) * 6,
+        first: int = 36,
+        **fields: Any,
     ) -> list[StoredRun]:
         """Write a run for each seed.
 
@@ -72,16 +74,17 @@ class ClaimsRuns:
         params = {**vars(schema()), **variant.params}
         protocol = self.setup.protocol.override(**variant.overrides)
         between = [(34, 6)] * (protocol.sessions - 1)
+        order = {"class_order": protocol.class_order}
         runs = []
         for seed, right in zip(variant.seeds, last, strict=False):
             spec = self.factory.spec(
-                variant.method, seed, protocol, params=params, split=variant.split
+                variant.method, seed, protocol, order, params=params, split=variant.split
             )
             runs.append(self.factory.write(spec, [(first, 0), *between, right], **fields))
         return runs
 
     @staticmethod
-    def sessions(state: Sequence[int], learn: float = 1.0) -> tuple[SessionRecord, ...]:
+    def sessions(state: Sequence[int] = (1, 2, 3), learn: float = 1.0) -> tuple[SessionRecord, ...]:
         """Return records of toy sessions: bytes kept after each, seconds of learning in each."""
         return tuple(
             SessionRecord(
@@ -96,16 +99,20 @@ class ClaimsRuns:
         named: Any = {f"session{session}/{name}": array for name, array in arrays.items()}
         np.savez(run.folder / "artifacts.npz", **named)
 
-    def claim(self, judge: Callable[[Setup, Shelf], Claim]) -> Claim:
-        """Return a claim judged by what is stored."""
+    def claim(
+        self, judge: Callable[[Setup, Shelf], Claim | list[Claim]], letter: str = ""
+    ) -> Claim:
+        """Return a claim judged by what is stored; of several that with the letter."""
         shelf = self.shelf()
-        claim = judge(self.setup, shelf)
+        found = judge(self.setup, shelf)
         self.problems = shelf.problems
-        return claim
+        claims = [found] if isinstance(found, Claim) else found
+        return next(claim for claim in claims if letter in ("", claim.letter))
 
     def shelf(self) -> Shelf:
         """Return all stored runs that claims need."""
-        return Shelf(self.results(Selection("toy")), self.setup.protocol, self.setup.variants())
+        variants = dict(enumerate(self.setup.variants()))
+        return Shelf(self.results(Selection("toy")), self.setup.protocol, variants)
 
     def results(self, selection: Selection) -> Results:
         """Return everything that is stored."""
@@ -117,7 +124,8 @@ class ClaimsRuns:
 def claims_registry(toy_protocol: Protocol) -> Registry:
     """Return a registry of the methods that claims compare, as far as they set parameters."""
     registry = Registry()
-    for name, schema in CLAIMS_METHODS.items():
+    methods = {"ldc": CalibrationParams, "free_lunch": BudgetParams, "ncm": SpaceParams}
+    for name, schema in methods.items():
         plugin = type(name, (), {"Params": schema})
         registry.add(Plugin("method", name, plugin, Path(__file__), "test"))
     cosine = type("Cosine", (), {"Params": NoParams})
@@ -158,6 +166,45 @@ def study(claims: ClaimsRuns, tmp_path: Path) -> Callable[..., ReportOutput]:
 def numbers(tmp_path: Path) -> Callable[[str], pd.DataFrame]:
     """Return a function that reads a CSV in `out` by the names of its rows."""
     return lambda name: pd.read_csv(tmp_path / f"out/{name}.csv", index_col="label")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return options of reports on the toy, with caches that share its trained network."""
+    toy, folder = Path(__file__).parents[2] / "toy", tmp_path_factory.mktemp("studies")
+    return {
+        "protocol": str(toy / "toy.toml"),
+        "plugins": [toy / "toy_reader.py"],
+        "results": folder / "results",
+        "cache": folder / "cache",
+        "precision": "fp32",
+        "seeds": (0,),
+    }
+
+
+@pytest.fixture
+def real_features() -> Callable[..., EvaluationFeatures]:
+    """Return a function of test features whose square roots are N(class + 4, 1) on four axes."""
+
+    def draw(images: int = 20, classes: int = 6) -> EvaluationFeatures:
+        labels = np.repeat(np.arange(classes), images)
+        noise = np.random.default_rng(0).standard_normal((len(labels), 4))
+        test = np.square(labels[:, None] + 4.0 + noise)
+        return EvaluationFeatures(test[:0], labels[:0], test, labels, tuple("abcdefgh"[:classes]))
+
+    return draw
+
+
+@pytest.fixture
+def generated() -> Callable[..., np.ndarray]:
+    """Return a function of features that lie `shift` off the roots of those, (classes, 60, 4)."""
+
+    def draw(shift: float, classes: int = 6) -> np.ndarray:
+        noise = np.random.default_rng(1).standard_normal((classes, 60, 4))
+        found: np.ndarray = np.arange(classes)[:, None, None] + 4.0 + shift + noise
+        return found
+
+    return draw
 
 
 def _undrawn(part: Any) -> Any:

@@ -5,54 +5,38 @@ import math
 import numpy as np
 import pytest
 
-from fscil_bench.reports.ldc.convergence import epochs_to_common, remaining_fall, steps_to_fall
-
-FALLING = np.array([5.0, 3.0, 2.0, 1.5, 1.2, 1.1, 1.0, 1.0, 1.0, 1.0])
-
-
-def test_what_is_left_of_a_fall() -> None:
-    remaining = remaining_fall(FALLING)
-
-    assert remaining.tolist() == pytest.approx([1, 0.5, 0.25, 0.125, 0.05, 0.025, 0, 0, 0, 0])
+from fscil_bench.reports.ldc.convergence import (
+    by_step,
+    epochs_to_common,
+    remaining_fall,
+    steps_to_fall,
+)
 
 
-def test_losses_of_any_scale_compare() -> None:
-    scaled = remaining_fall(1000 * FALLING - 300)
+def test_what_is_left_of_a_fall_on_one_scale() -> None:
+    falling = np.array([5.0, 3.0, 2.0, 1.5, 1.2, 1.1, 1.0, 1.0, 1.0, 1.0])
+    expected = [1, 0.5, 0.25, 0.125, 0.05, 0.025, 0, 0, 0, 0]
 
-    assert scaled.tolist() == pytest.approx(remaining_fall(FALLING).tolist())
+    assert remaining_fall(falling).tolist() == pytest.approx(expected)
+    assert remaining_fall(1000 * falling - 300).tolist() == pytest.approx(expected)
 
 
-def test_the_final_loss_is_the_mean_of_the_last_tenth() -> None:
+def test_running_means_are_long_at_the_end_and_short_at_the_start() -> None:
     curve = np.concatenate([np.full(90, 2.0), [0.0, 1.0] * 5])
 
     remaining = remaining_fall(curve)
 
     # A value is the mean of ten steps: ½ at the end, nine of 2 and one of 0 where the tail begins.
-    assert remaining[0] == pytest.approx(1.0)
-    assert remaining[-1] == pytest.approx(0.0)
+    assert remaining[[0, -1]].tolist() == pytest.approx([1.0, 0.0])
     assert remaining[90] == pytest.approx((1.8 - 0.5) / 1.5)
-
-
-def test_the_first_steps_stay_as_steep_as_they_are() -> None:
-    curve = np.concatenate([[4.0, 2.0, 1.0], np.zeros(97)])
-
     # Means over 1, 1, 2 and 2 steps.
-    assert remaining_fall(curve)[:4].tolist() == pytest.approx([1.0, 0.5, 0.375, 0.125])
-
-
-def test_noise_of_single_steps_is_smoothed_out() -> None:
-    rng = np.random.default_rng(0)
-    clean = np.exp(-np.arange(600) / 60)
-    noisy = clean + 0.05 * rng.standard_normal(600)
-
-    error = np.abs(remaining_fall(noisy) - remaining_fall(clean))
-
-    assert error[50:].mean() < 0.5 * np.abs(noisy - clean)[50:].mean()
+    steep = np.concatenate([[4.0, 2.0, 1.0], np.zeros(97)])
+    assert remaining_fall(steep)[:4].tolist() == pytest.approx([1.0, 0.5, 0.375, 0.125])
 
 
 @pytest.mark.parametrize(("left", "steps"), [(0.5, 2), (0.05, 5), (0.0, 7)])
 def test_steps_until_little_is_left(left: float, steps: int) -> None:
-    # A power of two, so that no rounding decides.
+    # Powers of two, so that no rounding decides.
     curve = np.array([32.0, 16.0, 8.0, 4.0, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0])
 
     assert steps_to_fall(curve, left) == steps
@@ -84,3 +68,10 @@ def test_epochs_to_a_common_threshold(
 
     assert found.index.tolist() == [1], "seeds that both have"
     assert found.loc[1].tolist() == epochs
+
+
+def test_curves_are_compared_as_far_as_all_go() -> None:
+    found = by_step({0: np.array([3.0, 2.0, 1.0]), 4: np.array([5.0, 4.0])})
+
+    assert found.to_dict("list") == {1: [3.0, 5.0], 2: [2.0, 4.0]}
+    assert by_step({}).empty

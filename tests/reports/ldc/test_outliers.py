@@ -8,10 +8,13 @@ import pytest
 from fscil_bench.errors import UsageError
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.report import Figure
+from fscil_bench.reporting.figures import figure_style
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reports.ldc.outliers import Outliers
 from fscil_bench.request import Selection
 
+SEEDS = tuple(range(6))
 FARTHEST = "outlier:0.01"
 """5 shots of the toy's 500 training images a class."""
 
@@ -39,30 +42,21 @@ def written(claims: Any) -> None:
 
 
 @pytest.mark.usefixtures("written")
-def test_what_outliers_cost_each_method(study: Any) -> None:
-    text = study(Outliers).text
+def test_what_outliers_cost_each_method(study: Any, numbers: Any) -> None:
+    output = study(Outliers, {"fractions": "0.5"})
 
-    point = 100 / 60
+    far = "with the 5 farthest shots"
     for method, images in (("ncm", 1), ("free_lunch", 5), ("ldc", 2)):
         assert (
             f"- {method} with normal shots has a higher accuracy after the last session than "
-            f"{method} with the 5 farthest shots, by {images * point:.2f} "
-        ) in text
-    assert (
-        "- ldc with the 5 farthest shots has a lower accuracy after the last session than ncm, "
-        "by 1.67 "
-    ) in text
+            f"{method} {far}, by {images * 100 / 60:.2f} "
+        ) in output.text
+    assert f"- ldc {far} has a lower accuracy after the last session than ncm {far}, by 1.67 " in (
+        output.text
+    )
     # PR: A_0 is 90 %, so that 3 images more are 5.56 % of it.
-    assert (
-        "- ldc with the 5 farthest shots has a higher gain in PR over free_lunch than ldc with "
-        "normal shots, by 5.56 "
-    ) in text
-
-
-@pytest.mark.usefixtures("written")
-def test_differences_are_paired_and_compared_with_normal_shots(study: Any, numbers: Any) -> None:
-    study(Outliers)
-
+    more = "has a higher gain in PR over free_lunch than ldc with normal shots, by 5.56 "
+    assert f"- ldc {far} {more}" in output.text
     rows = numbers("outliers-differences")
     far, normal = (rows.loc[f"ldc − free_lunch, {name}"] for name in ("5 farthest", "normal"))
     assert far["last_mean"] == pytest.approx(400 / 60)
@@ -71,12 +65,6 @@ def test_differences_are_paired_and_compared_with_normal_shots(study: Any, numbe
     assert far["more_last_half_width"] == 0
     assert np.isnan(normal["more_last_mean"])
     assert (far["rival"], far["split"]) == ("free_lunch", FARTHEST)
-
-
-@pytest.mark.usefixtures("written")
-def test_kinds_of_shots_that_were_not_run_are_missing(study: Any, numbers: Any) -> None:
-    output = study(Outliers, {"fractions": "0.5"})
-
     assert output.missing == (
         "fscil-bench run --method ncm --protocol toy --split outlier:0.5 --set space=tukey "
         "--seeds 0-5",
@@ -87,6 +75,34 @@ def test_kinds_of_shots_that_were_not_run_are_missing(study: Any, numbers: Any) 
     assert ("ldc", "a", "5 farthest") in drawn
     assert ("ldc − ncm", "b", "normal") in drawn
     assert len(drawn) == 2 * 3 + 2 * 2
+
+
+@pytest.mark.parametrize(
+    "splits", [{"seeded": "normal"}, {FARTHEST: "5 farthest", "seeded": "normal"}]
+)
+def test_all_that_is_stored_has_room_and_nothing_else_a_place(
+    claims: Any, splits: dict[str, str]
+) -> None:
+    for split in splits:
+        for make in (claims.setup.ldc, claims.setup.free_lunch):
+            claims.write(make(split=split))
+    results = claims.results(Selection("toy", seeds=SEEDS))
+    parts = Outliers(results).build(results.frame, Outliers.Params()).parts
+
+    with figure_style():
+        drawing = next(part for part in parts if isinstance(part, Figure)).draw()
+
+    for axes in drawing.axes:
+        ticks = axes.get_xticks()
+        assert [label.get_text() for label in axes.get_xticklabels()] == list(splits.values())
+        low, high = axes.get_xlim()
+        places = np.concatenate(
+            [line.get_xdata() for line in axes.lines if line.get_marker() != "None"]
+        )
+        step = min(np.diff(ticks), default=1.0)
+        # Markers and caps are a few points wide, of 200.
+        assert low < min(places) - 0.05 * step
+        assert high > max(places) + 0.05 * step
 
 
 def test_the_splits_it_wants(claims_registry: Registry) -> None:

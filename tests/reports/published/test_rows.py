@@ -36,8 +36,19 @@ def test_a_row_is_what_its_first_source_prints() -> None:
     assert (accuracies[0], accuracies[1], accuracies[10]) == (77.89, 76.93, 61.58)
     assert ldc.figures(10)["performance_drop"] == pytest.approx(16.31)
     assert ldc.figures(10)["performance_retention"] == pytest.approx(100 * 61.58 / 77.89)
-    assert "LDC paper" in ldc.values[10].source.printed_in
+    (source,) = {value.source.paper for value in ldc.values.values()}
+    assert source.reference == (
+        '"Learnable Distribution Calibration for Few-Shot Class-Incremental Learning", 2022, '
+        "arXiv:2210.00232, https://arxiv.org/abs/2210.00232"
+    )
     assert (ldc.backbone, ldc.pretraining, ldc.terms.epochs) == ("ResNet18", "not stated", "100")
+
+
+def test_rows_are_second_hand_where_others_print_them() -> None:
+    first = {row.method for row in published_rows(protocol("cub200")) if not row.second_hand}
+
+    assert {"LDC", "TOPIC", "iCaRL", "Ft-CNN*", "Free-Lunch (LDC re-impl.)"} < first
+    assert not {"CEC", "ALICE", "MetaFSCIL", "F2M"} & first
 
 
 def test_the_best_last_session_ends_the_table() -> None:
@@ -52,6 +63,9 @@ def test_what_sources_contradict_is_kept_apart() -> None:
 
     assert tuned.values[7].text == "10.60"
     assert [(value.session, value.text) for value in tuned.others] == [(7, "10.06")]
+    for name in PROTOCOLS:
+        for each in published_rows(protocol(name)):
+            assert all(other.text != each.values[other.session].text for other in each.others)
 
 
 def test_sessions_that_nobody_printed_are_not_known() -> None:
@@ -61,16 +75,12 @@ def test_sessions_that_nobody_printed_are_not_known() -> None:
     assert all(math.isnan(value) for value in ldc.figures(8).values())
 
 
-def test_a_protocol_has_the_rows_of_the_one_it_takes_its_shots_from() -> None:
-    fact, plain = protocol("cifar100_fact"), protocol("cifar100")
-
-    assert published_rows(fact) == published_rows(plain) != []
-
-
-def test_nothing_is_published_for_other_protocols(toy_protocol: Protocol) -> None:
-    assert published_rows(toy_protocol) == []
-    assert published_rows(protocol("glyphs")) == []
-    assert published_rows(protocol("cub200").override(sessions=5)) == []
+def test_a_protocol_has_the_rows_of_the_one_it_takes_its_shots_from(
+    toy_protocol: Protocol,
+) -> None:
+    assert published_rows(protocol("cifar100_fact")) == published_rows(protocol("cifar100")) != []
+    for other in (toy_protocol, protocol("glyphs"), protocol("cub200").override(sessions=5)):
+        assert published_rows(other) == []
 
 
 def test_each_value_is_there_once_with_a_source_that_is_described() -> None:
@@ -88,11 +98,14 @@ def test_each_value_is_there_once_with_a_source_that_is_described() -> None:
     assert {line["protocol"] for line in printed} == set(PROTOCOLS)
 
 
-def test_a_contradiction_is_of_a_value_that_is_there() -> None:
-    for name in PROTOCOLS:
-        for each in published_rows(protocol(name)):
-            for other in each.others:
-                assert other.text != each.values[other.session].text
+def test_each_paper_prints_something_and_has_a_link_where_it_has_a_number() -> None:
+    sources = lines("published_sources.csv")
+    texts = [each["printed_in"] for each in sources]
+    texts += [text for each in sources for text in each["repeated_in"].split("; ")]
+    for paper in lines("published_papers.csv"):
+        assert any(text.startswith(paper["begins"]) for text in texts), paper
+        number = paper["number"].partition(":")[2]
+        assert paper["link"].endswith(number), paper
 
 
 @pytest.mark.parametrize("table", ["published_terms.csv", "published_printed.csv"])
@@ -112,14 +125,25 @@ def test_no_table_names_a_place_on_a_machine() -> None:
         assert "/work" not in text
 
 
-def test_rows_are_chosen_by_their_names() -> None:
+def test_rows_are_chosen_by_their_names_or_the_paper_that_prints_them() -> None:
     rows = published_rows(protocol("cub200"))
-    chosen = {row.method for row in chosen_published(rows, "FACT; CEC")}
+
+    def chosen(names: str) -> set[str]:
+        return {row.method for row in chosen_published(rows, names)}
 
     assert chosen_published(rows, "all") == rows
     assert chosen_published(rows, " none ") == []
-    assert chosen == {"CEC", "FACT"}
-    with pytest.raises(UsageError, match=r"no published row 'FCT'; did you mean 'FACT'"):
-        chosen_published(rows, "FCT")
+    assert chosen("FACT; CEC") == {"CEC", "FACT"}
+    # The paper's table of CUB200, and its ablation; iCaRL and TOPIC are printed elsewhere first.
+    assert chosen("paper:LDC") == {
+        *("Ft-CNN*", "iCaRL", "TOPIC", "SPPR", "FSLL", "SFMS", "CEC", "MetaFSCIL", "FACT", "LDC"),
+        "Free-Lunch (LDC re-impl.)",
+        "LDC ablation: + Gaussian sampler",
+        "LDC ablation: baseline (no PCU)",
+    }
+    assert chosen("paper:LDC; ALICE") == {"ALICE"} | chosen("paper:LDC")
+    for names, words in (("FCT", "'FCT'; did you mean 'FACT'"), ("paper:LCD", "'paper:LDC'")):
+        with pytest.raises(UsageError, match=words):
+            chosen_published(rows, names)
     with pytest.raises(UsageError, match="nothing is published for this protocol"):
         chosen_published([], "FACT")

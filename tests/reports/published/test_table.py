@@ -7,9 +7,9 @@ import pytest
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Table
 from fscil_bench.reports.published import footnotes, other_terms, published_section
-from fscil_bench.reports.published.rows import Printed, PublishedRow, Source, Terms, Value
+from fscil_bench.reports.published.rows import Paper, Printed, PublishedRow, Source, Terms, Value
 
-PAPER, LATER = Source("paper A"), Source("paper B")
+PAPER, LATER = Source("paper A", paper=Paper("A", title="Of A", venue="B 2022")), Source("paper B")
 
 
 def row(
@@ -20,48 +20,46 @@ def row(
     others: tuple[Value, ...] = (),
     backbone: str = "ResNet20",
     pretraining: str = "none",
+    source: Source = PAPER,
 ) -> PublishedRow:
-    values = {t: Value(t, text, PAPER) for t, text in enumerate(accuracies)}
+    values = {t: Value(t, text, source) for t, text in enumerate(accuracies)}
     return PublishedRow(method, backbone, pretraining, values, others, terms, printed)
 
 
-PLAIN = row("CEC", "80.00", "70.0", "60.00")
-
-
-def table(protocol: Protocol, *rows: PublishedRow) -> Table:
-    (part,) = published_section("published", protocol, rows).parts
-    assert isinstance(part, Table)
-    return part
-
-
-def test_a_row_on_the_protocol_s_terms_has_no_footnote(toy_protocol: Protocol) -> None:
-    same = row("x", "80", terms=Terms(epochs="100", chosen_on_test="none: last epoch"))
-
-    assert footnotes(PLAIN, toy_protocol) == footnotes(same, toy_protocol) == []
+SECOND = row("x", "80", source=Source("paper C", paper=Paper("C", own=("y",))))
 
 
 @pytest.mark.parametrize(
     ("of", "expected"),
     [
+        (row("x", "80"), []),
+        (row("x", "80", terms=Terms(epochs="100", chosen_on_test="none: last epoch")), []),
         (
             row("x", "80", terms=Terms(chosen_on_test="accuracy in session 1")),
-            "Epoch chosen on test data, by accuracy in session 1.",
+            ["Epoch chosen on test data, by accuracy in session 1."],
         ),
-        (row("x", "80", backbone="ResNet12"), "Other backbone: ResNet12; this protocol's is"),
-        (row("x", "80", pretraining="not stated"), "Pre-training not stated; this protocol's is"),
-        (row("x", "80", terms=Terms(epochs="600")), "Other epochs: 600 of base training; this"),
-        (row("x", "80", terms=Terms(other_protocol=True)), "Not of this protocol."),
-        (row("x", "80", terms=Terms(remark="a; b")), "A."),
+        (row("x", "80", backbone="ResNet12"), ["Other backbone: ResNet12; this protocol's is"]),
+        (row("x", "80", pretraining="not stated"), ["Pre-training not stated; this protocol's"]),
+        (row("x", "80", terms=Terms(epochs="600")), ["Other epochs: 600 of base training; this"]),
+        (row("x", "80", terms=Terms(other_protocol=True)), ["Not of this protocol."]),
+        (row("x", "80", terms=Terms(remark="a; b")), ["A.", "B."]),
     ],
 )
-def test_other_terms_are_said(of: PublishedRow, expected: str, toy_protocol: Protocol) -> None:
-    assert other_terms(of, toy_protocol)[0].startswith(expected)
+def test_other_terms_are_said(
+    of: PublishedRow, expected: list[str], toy_protocol: Protocol
+) -> None:
+    notes = footnotes(of, toy_protocol)
+
+    assert notes == other_terms(of, toy_protocol)
+    assert len(notes) == len(expected)
+    assert all(note.startswith(start) for note, start in zip(notes, expected, strict=True))
 
 
-def test_remarks_are_footnotes_of_their_own(toy_protocol: Protocol) -> None:
-    of = row("x", "80", terms=Terms(remark="a; b"))
+def test_what_others_print_is_second_hand(toy_protocol: Protocol) -> None:
+    (note,) = footnotes(SECOND, toy_protocol)
 
-    assert other_terms(of, toy_protocol) == footnotes(of, toy_protocol) == ["A.", "B."]
+    assert note.startswith("Second-hand: ")
+    assert other_terms(SECOND, toy_protocol) == []
 
 
 @pytest.mark.parametrize(
@@ -94,34 +92,33 @@ def test_sources_that_disagree_mark_the_cells(toy_protocol: Protocol) -> None:
 def test_the_table_by_hand(toy_protocol: Protocol) -> None:
     other = Terms(chosen_on_test="x")
     printed = (Printed("PD", "19.00", "paper"),)
-    found = table(
-        toy_protocol,
+    remark = "; ".join(f"remark {number}" for number in range(24))
+    rows = (
         row("NCM*", "80", terms=other, others=(Value(0, "81", LATER),)),
         row("CEC", "80.00", "70.0", "60.00", terms=other, printed=printed),
+        row("x", "80", terms=Terms(remark=remark)),
     )
+    (found,) = published_section("published", toy_protocol, rows).parts
+    assert isinstance(found, Table)
 
     assert [column.heading for column in found.columns] == [
         *("Published", "0", "1", "2", "Avg", "PD", "PR", "Notes"),
     ]
-    ncm, cec = found.frame.to_dict("records")
+    ncm, cec, many = found.frame.to_dict("records")
     assert (ncm["published_name"], ncm["session_0"], ncm["marks"]) == ("NCM*", 80.0, "a b")
     assert math.isnan(ncm["session_1"]) and math.isnan(ncm["average"])
     assert [cec[f"session_{t}"] for t in range(3)] == [80.0, 70.0, 60.0]
     assert (cec["average"], cec["performance_drop"]) == (70.0, 20.0)
     assert (cec["performance_retention"], cec["marks"]) == (75.0, "a c")
     assert (cec["printed_performance_drop"], cec["printed_average"]) == ("19.00", "")
-    assert (cec["sources"], cec["chosen_on_test"]) == ("paper A", "x")
+    assert (cec["sources"], cec["references"]) == ("paper A", '"Of A", B 2022')
+    assert (cec["second_hand"], cec["chosen_on_test"]) == (False, "x")
     assert cec["footnotes"].endswith("(paper; wrong); CEC's accuracies give 20.00.")
-    assert list(found.notes)[1:] == [
+    # After three notes of the others: d to z, then two letters.
+    assert many["marks"].endswith("y z aa")
+    assert list(found.notes)[1:4] == [
         "[a] Epoch chosen on test data, by x.",
         "[b] Sources disagree: NCM*, session 0: 81 in paper B.",
         "[c] PD printed as 19.00 (paper; wrong); CEC's accuracies give 20.00.",
-        "Source paper A: NCM*, CEC",
     ]
-
-
-def test_more_footnotes_than_letters_have_two_letters(toy_protocol: Protocol) -> None:
-    remark = "; ".join(f"remark {number}" for number in range(28))
-    found = table(toy_protocol, row("x", "80", terms=Terms(remark=remark)))
-
-    assert found.frame["marks"][0].split()[24:] == ["y", "z", "aa", "ab"]
+    assert found.notes[-1] == 'Source paper A, of "Of A", B 2022: NCM*, CEC, x'

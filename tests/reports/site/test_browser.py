@@ -82,6 +82,7 @@ def site(factory: Any, store: Store, tmp_path: Path, registry: Registry) -> Path
         factory.write(factory.spec("ncm", seed, cifar), correct)
     factory.write(factory.spec("ldc", 0, cifar, params={"steps": 8, "widths": [64, 32]}), correct)
     factory.write(factory.spec("ncm", split="outlier:0.2", protocol=cifar), correct)
+    factory.write(factory.spec("far", protocol=cifar), [(6, 0)] * 9)
     factory.write(factory.spec("ncm"))
     odd = factory.write(factory.spec(SCRIPT, protocol=cifar), correct)
 
@@ -143,17 +144,17 @@ def test_sorts_filters_and_toggles(opened: Any) -> None:
 
     # The protocol with most runs is chosen at first; published rows stand among the measured.
     kinds = page.execute_script(f"{ROWS}.map(row => row.dataset.kind)")
-    assert kinds.count("measured") == 3
+    assert kinds.count("measured") == 4
     assert kinds.count("published") > 20
     # Rows on other shots than the protocol's would win or lose by them.
     choose(page, "terms", "")
     last = column(page, "Last")
     assert last == sorted(last, reverse=True)
     choose(page, "kind", "measured")
-    assert sorted(page.execute_script(NAMES)) == sorted(["ncm", "ncm", "ldc", SCRIPT])
+    assert sorted(page.execute_script(NAMES)) == sorted(["ncm", "ncm", "ldc", "far", SCRIPT])
     assert page.title == "Leaderboard · fscil-bench"  # the script in the name has not run
     count = page.find_element(By.CSS_SELECTOR, "[data-count=leaderboard]").text
-    assert count.startswith("4 of ")
+    assert count.startswith("5 of ")
     choose(page, "split", "outlier:0.2")
     assert page.execute_script(NAMES) == ["ncm"]
     page.find_element(By.CSS_SELECTOR, "[data-clear]").click()
@@ -164,19 +165,32 @@ def test_sorts_filters_and_toggles(opened: Any) -> None:
     assert about.text == "Choose one protocol to see its curves."
     choose(page, "protocol", "cifar100")
     choose(page, "kind", "measured")
-    assert len(page.execute_script(DRAWN)) == 4  # "Show all" shows rows on other shots too
+    assert len(page.execute_script(DRAWN)) == 5  # "Show all" shows rows on other shots too
     buttons = page.find_elements(By.CSS_SELECTOR, "#legend button")
-    assert len(buttons) == 4
+    assert len(buttons) == 5
     buttons[0].click()
     assert buttons[0].get_attribute("aria-pressed") == "false"
-    assert len(page.execute_script(DRAWN)) == 3
-    buttons[0].click()
     assert len(page.execute_script(DRAWN)) == 4
+    buttons[0].click()
+    assert len(page.execute_script(DRAWN)) == 5
 
     page.find_element(By.NAME, "search").send_keys("no such row")
     assert page.execute_script(ROWS) == []
     assert page.find_element(By.CSS_SELECTOR, "[data-none=leaderboard]").is_displayed()
     assert about.text == "No row to draw."
+
+
+def test_a_curve_far_from_the_others_leaves_the_axis(opened: Any) -> None:
+    page = opened()
+    choose(page, "kind", "measured")
+    low, high = page.execute_script("return chart.layout.yaxis.range")
+
+    # All but the last begin at 80 % and end at 62 % or 61.9 %, the last has 1 % or less.
+    assert 50 < low < high < 90
+    about = page.find_element(By.ID, "curves-about").text
+    assert about.endswith("Far from most others and outside the axis: far (“Autoscale” shows all).")
+    choose(page, "protocol", "toy")
+    assert page.execute_script("return chart.layout.yaxis.autorange") is True
 
 
 def test_a_point_tells_its_value(opened: Any) -> None:
@@ -201,7 +215,7 @@ def test_the_keyboard_is_enough(opened: Any) -> None:
 
     tab_to(page, "select[name=protocol]")
     tab_to(page, "select[name=kind]").send_keys("measured")
-    assert len(page.execute_script(ROWS)) == 3
+    assert len(page.execute_script(ROWS)) == 4
     toggle = tab_to(page, "#legend button")
     toggle.send_keys(Keys.ENTER)
     assert toggle.get_attribute("aria-pressed") == "false"

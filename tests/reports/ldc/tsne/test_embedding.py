@@ -9,9 +9,13 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from fscil_bench.reporting.figures import figure_style
-from fscil_bench.reports.ldc.features import ClassFeatures, finite_class
-from fscil_bench.reports.ldc.tsne.embedding import Embedding, embedded, fitted_perplexity
-from fscil_bench.reports.ldc.tsne.figure import embedding_figure
+from fscil_bench.reports.ldc.divergence import ClassFeatures, finite_class
+from fscil_bench.reports.ldc.tsne.embedding import (
+    Embedding,
+    embedded,
+    embedding_figure,
+    fitted_perplexity,
+)
 
 DIM = 4
 
@@ -47,9 +51,7 @@ def test_samples_that_are_not_finite_are_skipped() -> None:
 
 
 def test_the_perplexity_fits_the_samples() -> None:
-    assert fitted_perplexity(30, 780) == 30
-    assert fitted_perplexity(30, 61) == 20
-    assert fitted_perplexity(30, 3) == 1
+    assert [fitted_perplexity(30, count) for count in (780, 61, 3)] == [30, 20, 1]
 
 
 def places_of(embedding: Embedding, **meant: Any) -> np.ndarray:
@@ -100,20 +102,6 @@ def test_no_two_steps_share_a_sample() -> None:
 
     assert len(places) == 20
     assert len(np.unique(places.round(6), axis=0)) == 20
-
-
-def test_constant_dimensions_are_left_out_and_counted() -> None:
-    own = features_of(0, 1.0, 1.0)
-    padded = finite_class(
-        0,
-        np.pad(own.real, ((0, 0), (0, 3))),
-        [np.pad(each, ((0, 0), (0, 3))) for each in own.generated],
-    )
-
-    plain, found = (embedded([each], 8, 5, seed=0) for each in (own, padded))
-
-    assert (plain.constant, found.constant) == (0, 3)
-    pd.testing.assert_frame_equal(plain.points, found.points, check_exact=True)
 
 
 def test_features_all_alike_lie_in_one_place() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,46 +18,30 @@ from fscil_bench.reports.ldc.variants import Variant
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import StoredRun
 
-TOY = Path(__file__).parents[3] / "toy"
-CENTRES = np.arange(6, dtype=np.float64)[:, None] + 4
-
-
-def features_of(images: int = 20) -> EvaluationFeatures:
-    """Return features whose square roots are N(centre, 1) on each of four axes."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(6), images)
-    test = np.square(CENTRES[labels] + rng.standard_normal((len(labels), 4)))
-    return EvaluationFeatures(test[:0], labels[:0], test, labels, tuple("abcdef"))
-
-
-def generated(shift: float, classes: int = 6) -> np.ndarray:
-    noise = np.random.default_rng(1).standard_normal((classes, 60, 4))
-    arrays: np.ndarray = CENTRES[:classes, None] + shift + noise
-    return arrays
+ONE = Variant("ldc", {"recurrent_steps": 1}, (0,), "seeded")
 
 
 @pytest.fixture
-def run(claims: Any) -> StoredRun:
+def run(claims: Any, generated: Any) -> StoredRun:
     """Return a run whose one recurrent step halves the distance to the real features."""
-    variant = Variant("ldc", {"recurrent_steps": 1}, (0,), "seeded")
-    (made,) = claims.write(variant, [(30, 10)])
-    steps = {"generated_step0": generated(2.0), "generated_step1": generated(1.0)}
+    (made,) = claims.write(ONE)
+    steps = {f"generated_step{r}": generated(2.0 - r) for r in range(2)}
     claims.add_artifacts(made, 2, feature_power=np.array(0.5), **steps)
     written: StoredRun = made
     return written
 
 
 @pytest.fixture
-def make(claims: Any, study: Any) -> Any:
+def make(claims: Any, study: Any, real_features: Any) -> Any:
     """Return a function that makes the report of all stored runs into `out`."""
 
     def build(
-        features: Any = None, selection: Selection | None = None, draw: bool = False, **params: Any
+        features: Any = None, asked: dict[str, Any] | None = None, draw: bool = False, **params: Any
     ) -> ReportOutput:
-        reader = SimpleNamespace(features=features or (lambda _: features_of()))
+        reader = SimpleNamespace(features=features or (lambda _: real_features()))
         claims.given["evaluation"] = None if features == "none" else reader
-        asked = vars(selection) if selection else {"seeds": ()}
-        return study(CalibrationTsne, {"steps": 1, "images": 6, **params}, draw, **asked)
+        chosen = {"seeds": (), **(asked or {})}
+        return study(CalibrationTsne, {"steps": 1, "images": 6, **params}, draw, **chosen)
 
     return build
 
@@ -72,7 +55,8 @@ def table_of(output: ReportOutput) -> dict[str, list[float]]:
 
 @pytest.mark.usefixtures("run")
 def test_the_kl_of_each_step_stands_beside_it(make: Any) -> None:
-    table = table_of(make())
+    output = make(draw=True)
+    table = table_of(output)
 
     assert list(table) == [
         *("class 0 (base)", "class 2 (base)", "class 3 (base)"),
@@ -84,44 +68,36 @@ def test_the_kl_of_each_step_stands_beside_it(make: Any) -> None:
     mean = np.mean([table[f"class {c} (base)"] for c in (0, 2, 3)], axis=0)
     assert table["shown base classes"] == pytest.approx(list(mean))
 
-
-@pytest.mark.usefixtures("run")
-def test_files_hold_what_is_shown(make: Any) -> None:
-    reported = make(draw=True)
-
-    names = {file.name for file in reported.files}
-    kinds = {f"calibration-tsne.{kind}" for kind in ("md", "csv", "tex")}
-    assert names == kinds | {f"tsne.{kind}" for kind in ("png", "pdf", "csv")}
-    by_name = {file.name: file for file in reported.files}
-    assert by_name["calibration-tsne.md"].read_text("utf-8") == reported.text
-    text = by_name["calibration-tsne.tex"].read_text("utf-8")
-    assert text.isascii()
+    by_name = {file.name: file for file in output.files}
+    kinds = {"calibration-tsne.md", "calibration-tsne.csv", "calibration-tsne.tex"}
+    figure = {f"tsne.{kind}" for kind in ("png", "pdf", "csv")}
+    assert set(by_name) == kinds | figure | {"calibration-tsne-alone.tex"}
+    text = by_name["calibration-tsne.tex"].read_text("ascii")
     assert "U+" not in text
+    assert "Generated features of ldc after session 2" in text
     # 5 classes: 6 real, 6 generated in each of two steps, and three means.
     points = pd.read_csv(by_name["tsne.csv"])
     assert len(points) == 5 * (3 * 6 + 3)
     assert points["step"].fillna(-1).unique().tolist() == [-1, 0, 1], "real features have none"
-    assert "105 points at perplexity 30, so" in reported.text
-    assert "features to the power of 0.5" in reported.text
+    assert "105 points at perplexity 30, so" in output.text
+    assert "features to the power of 0.5" in output.text
 
 
 @pytest.mark.usefixtures("run")
 def test_chosen_classes_and_a_perplexity_that_fits(make: Any) -> None:
     reported = make(classes="5,class 1", images=4)
 
-    assert [label for label in table_of(reported) if "class " in label] == [
-        "class 5 (new)",
-        "class 1 (base)",
-    ]
+    shown = [label for label in table_of(reported) if "class " in label]
+    assert shown == ["class 5 (new)", "class 1 (base)"]
     # Two classes of three times four samples and three means: (30 − 1) / 3.
     assert "30 points at perplexity 9.66667 (lowered from 30 to fit them)" in reported.text
 
 
-def test_an_earlier_session_knows_fewer_classes(run: StoredRun, make: Any) -> None:
-    arrays = dict(np.load(run.folder / "artifacts.npz"))
-    steps = {f"session1/generated_step{r}": generated(2.0 - r, classes=5) for r in range(2)}
-    arrays |= steps | {"session1/feature_power": np.array(0.5)}
-    np.savez(run.folder / "artifacts.npz", **arrays)
+def test_an_earlier_session_knows_fewer_classes(
+    run: StoredRun, claims: Any, make: Any, generated: Any
+) -> None:
+    steps = {f"generated_step{r}": generated(2.0 - r, classes=5) for r in range(2)}
+    claims.add_artifacts(run, 1, feature_power=np.array(0.5), **steps)
 
     reported = make(session=1)
 
@@ -132,8 +108,10 @@ def test_an_earlier_session_knows_fewer_classes(run: StoredRun, make: Any) -> No
 
 
 @pytest.mark.usefixtures("run")
-def test_features_that_are_not_finite_are_skipped_with_a_note(make: Any) -> None:
-    damaged = features_of()
+def test_features_that_are_not_finite_are_skipped_with_a_note(
+    make: Any, real_features: Any
+) -> None:
+    damaged = real_features()
     damaged.test[:2, 0] = np.nan
     damaged.test[100:118] = np.inf
 
@@ -145,57 +123,38 @@ def test_features_that_are_not_finite_are_skipped_with_a_note(make: Any) -> None
 
 
 def test_constant_dimensions_are_left_out_with_a_note(
-    run: StoredRun, claims: Any, make: Any
+    run: StoredRun, claims: Any, make: Any, generated: Any, real_features: Any
 ) -> None:
-    wider = {
-        f"generated_step{r}": np.pad(generated(2.0 - r), ((0, 0), (0, 0), (0, 2))) for r in range(2)
-    }
-    claims.add_artifacts(run, 2, feature_power=np.array(0.5), **wider)
-    own = features_of()
-    padded = np.pad(own.test, ((0, 0), (0, 2)))
+    wider = ((0, 0), (0, 0), (0, 2))
+    steps = {f"generated_step{r}": np.pad(generated(2.0 - r), wider) for r in range(2)}
+    claims.add_artifacts(run, 2, feature_power=np.array(0.5), **steps)
+    own = real_features()
+    test = np.pad(own.test, wider[1:])
+    padded = EvaluationFeatures(test[:0], own.train_labels, test, own.test_labels, own.class_names)
 
-    reported = make(
-        lambda _: EvaluationFeatures(
-            padded[:0], own.train_labels, padded, own.test_labels, own.class_names
-        )
-    )
-
-    assert "2 feature dimensions are the same for all points" in reported.text
+    assert "- 2 feature dimensions are the same for all points" in make(lambda _: padded).text
 
 
-@pytest.mark.usefixtures("run")
-def test_classes_with_too_few_images_cannot_be_shown(make: Any) -> None:
-    with pytest.raises(FscilError, match="none of the classes 0, 2, 3, 4, 5 has 4 finite"):
-        make(lambda _: features_of(images=3))
+@pytest.mark.parametrize("write", [False, True])
+def test_without_generated_features_the_command_is_given(
+    claims: Any, make: Any, write: bool
+) -> None:
+    if write:
+        claims.write(ONE)
 
-
-def test_without_its_run_the_command_is_given(make: Any) -> None:
     with pytest.raises(FscilError) as caught:
         make()
 
     assert str(caught.value) == (
         "the run that calibration-tsne draws is not stored with its generated features; "
         "--run-missing makes it, or: fscil-bench run --method ldc --protocol toy "
-        "--set recurrent_steps=1 --artifacts --seeds 0"
-    ).replace("--set recurrent_steps=1 ", "")
+        "--artifacts --seeds 0"
+    )
 
 
-def test_a_run_without_its_features_does_not_do(claims: Any, make: Any) -> None:
-    claims.write(Variant("ldc", {"recurrent_steps": 1}, (0,), "seeded"), [(30, 10)])
-
-    with pytest.raises(FscilError, match="not stored with its generated features"):
-        make()
-
-
-def test_a_run_that_generated_nothing(run: StoredRun, claims: Any, make: Any) -> None:
-    claims.add_artifacts(run, 2, feature_power=np.array(0.5))
-
-    with pytest.raises(FscilError, match="generated no features in session 2"):
-        make()
-
-
-@pytest.mark.usefixtures("run")
-def test_caches_that_are_gone_are_named(make: Any) -> None:
+def test_what_is_not_at_hand_is_named(
+    run: StoredRun, claims: Any, make: Any, real_features: Any
+) -> None:
     def gone(_: StoredRun) -> EvaluationFeatures:
         raise StoreError("no features there")
 
@@ -203,25 +162,30 @@ def test_caches_that_are_gone_are_named(make: Any) -> None:
         make(gone)
     with pytest.raises(FscilError, match="name --cache"):
         make("none")
+    with pytest.raises(FscilError, match="none of the classes 0, 2, 3, 4, 5 has 4 finite"):
+        make(lambda _: real_features(images=3))
+    claims.add_artifacts(run, 2, feature_power=np.array(0.5))
+    with pytest.raises(FscilError, match="generated no features in session 2"):
+        make()
 
 
 @pytest.mark.usefixtures("run")
 @pytest.mark.parametrize(
-    ("selection", "params", "expected"),
+    ("asked", "params", "expected"),
     [
-        (Selection(), {}, "name it with --protocol"),
-        (Selection("toy", methods=("ncm",)), {}, "leave --method away"),
-        (Selection("toy", seeds=(0, 1)), {}, "at most one --representation and one --seed"),
-        (Selection("toy"), {"session": 3}, "sessions 0 to 2"),
-        (Selection("toy"), {"session": -4}, "sessions 0 to 2"),
-        (Selection("toy"), {"ldc_set": "recurrent_step=2"}, "did you mean 'recurrent_steps'"),
+        ({"protocol": None}, {}, "name it with --protocol"),
+        ({"methods": ("ncm",)}, {}, "leave --method away"),
+        ({"seeds": (0, 1)}, {}, "at most one --representation and one --seed"),
+        ({}, {"session": 3}, "sessions 0 to 2"),
+        ({}, {"session": -4}, "sessions 0 to 2"),
+        ({}, {"ldc_set": "recurrent_step=2"}, "did you mean 'recurrent_steps'"),
     ],
 )
 def test_a_mistake_is_answered(
-    make: Any, selection: Selection, params: dict[str, Any], expected: str
+    make: Any, asked: dict[str, Any], params: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(UsageError, match=expected):
-        make(selection=selection, **params)
+        make(asked=asked, **params)
 
 
 def test_it_wants_one_run_with_its_features(claims: Any) -> None:
@@ -236,18 +200,9 @@ def test_it_wants_one_run_with_its_features(claims: Any) -> None:
     assert (wanted.request.method, wanted.request.protocol) == ("ldc", "toy")
 
 
-def test_run_missing_makes_the_run_that_is_drawn(tmp_path: Path) -> None:
+def test_run_missing_makes_the_run_that_is_drawn(trained: dict[str, Any]) -> None:
     small = "epochs=2,unit_steps=2,unit_classes=2,simulated_shots=3"
-    options: dict[str, Any] = {
-        "protocol": str(TOY / "toy.toml"),
-        "plugins": [TOY / "toy_reader.py"],
-        "results": tmp_path / "results",
-        "cache": tmp_path / "cache",
-        "precision": "fp32",
-        "params": {"steps": 1, "ldc_set": small, "images": 4},
-    }
-    with pytest.raises(FscilError, match="--run-missing makes it, or: fscil-bench run"):
-        fb.make_report("calibration-tsne", **options)
+    options = {**trained, "params": {"steps": 1, "ldc_set": small, "images": 4}}
 
     output = fb.make_report("calibration-tsne", run_missing=True, **options)
 
