@@ -47,8 +47,12 @@ def test_a_flip_mirrors_about_half_of_the_images(images: torch.Tensor) -> None:
     assert 8 < sum(mirrored) < 32
 
 
-@pytest.mark.parametrize("policy", ["autoaugment_cifar10", "autoaugment_imagenet"])
-def test_autoaugment_draws_from_our_generator_alone(images: torch.Tensor, policy: str) -> None:
+@pytest.mark.parametrize(
+    "policy", ["autoaugment_cifar10", "autoaugment_imagenet", "color_jitter", "grayscale"]
+)
+def test_torchvisions_operations_draw_from_our_generator_alone(
+    images: torch.Tensor, policy: str
+) -> None:
     before = torch.get_rng_state()
     one = augment(images, (policy,), generator(1))
     assert torch.equal(before, torch.get_rng_state())
@@ -56,6 +60,16 @@ def test_autoaugment_draws_from_our_generator_alone(images: torch.Tensor, policy
     assert not torch.equal(one, augment(images, (policy,), generator(2)))
     assert one.shape == images.shape
     assert one.dtype == torch.uint8
+
+
+def test_about_a_fifth_of_the_images_lose_their_colour_and_four_fifths_change_it() -> None:
+    images = torch.randint(256, (200, 4, 4, 3), dtype=torch.uint8, generator=generator())
+    grey = augment(images, ("grayscale",), generator())
+    lost = (grey == grey[..., :1]).flatten(1).all(dim=1)
+    assert 20 <= int(lost.sum()) <= 60
+    assert torch.equal(grey[~lost], images[~lost])
+    jittered = augment(images, ("color_jitter",), generator())
+    assert 140 <= int((jittered != images).flatten(1).any(dim=1).sum()) <= 180
 
 
 def test_the_same_generator_gives_the_same_views(images: torch.Tensor) -> None:
