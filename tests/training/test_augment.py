@@ -48,7 +48,14 @@ def test_a_flip_mirrors_about_half_of_the_images(images: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    "operations", [("autoaugment_cifar10",), ("autoaugment_imagenet",), ("crop", "flip")]
+    "operations",
+    [
+        ("autoaugment_cifar10",),
+        ("autoaugment_imagenet",),
+        ("color_jitter",),
+        ("grayscale",),
+        ("crop", "flip"),
+    ],
 )
 def test_draws_are_our_generators_alone(images: torch.Tensor, operations: tuple[str, ...]) -> None:
     before = torch.get_rng_state()
@@ -57,6 +64,16 @@ def test_draws_are_our_generators_alone(images: torch.Tensor, operations: tuple[
     assert torch.equal(one, augment(images, operations, generator(1)))
     assert not torch.equal(one, augment(images, operations, generator(2)))
     assert (one.shape, one.dtype) == (images.shape, torch.uint8)
+
+
+def test_about_a_fifth_of_the_images_lose_their_colour_and_four_fifths_change_it() -> None:
+    images = torch.randint(256, (200, 4, 4, 3), dtype=torch.uint8, generator=generator())
+    grey = augment(images, ("grayscale",), generator())
+    lost = (grey == grey[..., :1]).flatten(1).all(dim=1)
+    assert 20 <= int(lost.sum()) <= 60
+    assert torch.equal(grey[~lost], images[~lost])
+    jittered = augment(images, ("color_jitter",), generator())
+    assert 140 <= int((jittered != images).flatten(1).any(dim=1).sum()) <= 180
 
 
 def test_normalise_is_torchvisions_to_tensor_and_normalize(images: torch.Tensor) -> None:
