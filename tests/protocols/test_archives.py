@@ -28,10 +28,9 @@ NOISE = random.Random(0).randbytes(5000)
 
 def refusal(dataset: str, path: Path) -> str:
     reader = load_registry().get("data set", dataset).value()
+    asked = ReadRequest(4, ImageSpec(size=8, mean=(0.5,) * 3, std=(1,) * 3))
     with pytest.raises(DataError) as caught:
-        reader.index(
-            reader.find([path]), ReadRequest(4, ImageSpec(size=8, mean=(0.5,) * 3, std=(1,) * 3))
-        )
+        reader.index(reader.find([path]), asked)
     return str(caught.value)
 
 
