@@ -25,7 +25,14 @@ MOST = 1e38
 """What the weights' type can hold: a step of a larger rate is no number at all."""
 Channels = tuple[float, float, float]
 Augmentation = Literal[
-    "crop", "resized_crop", "flip", "autoaugment_cifar10", "autoaugment_imagenet", "cutout"
+    "crop",
+    "resized_crop",
+    "flip",
+    "color_jitter",
+    "grayscale",
+    "autoaugment_cifar10",
+    "autoaugment_imagenet",
+    "cutout",
 ]
 
 

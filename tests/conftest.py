@@ -1,19 +1,24 @@
-"""What tests share: synthetic finished runs, written through the store, and their registry."""
+"""What tests share: synthetic finished runs with their registry, and the toy data set's runs."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
+import fscil_bench as fb
+from fscil_bench.options import Options
 from fscil_bench.params import NoParams
-from fscil_bench.plugins.registry import Plugin, Registry
+from fscil_bench.plugins.registry import Plugin, Registry, load_registry
+from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
+from fscil_bench.running.workbench import Workbench
 from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store.runs import RunRecord, SessionRecord, Store, StoredRun
 
@@ -171,3 +176,51 @@ def registry(toy_protocol: Protocol) -> Registry:
     registry.add(Plugin("representation", "fact", Fact, Path(__file__), "test"))
     registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
     return registry
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Runs the toy data set of tests/toy for real; what it makes is stored in `folder`."""
+
+    folder: Path
+    home: ClassVar[Path] = Path(__file__).parent / "toy"
+    toml: ClassVar[str] = str(home / "toy.toml")
+    plugins: ClassVar[tuple[Path, ...]] = (home / "toy_reader.py", home / "toy_methods.py")
+
+    def settings(self, **options: Any) -> dict[str, Any]:
+        """Return arguments of `fscil_bench.run`; `options` replace some."""
+        places = {name: self.folder / name for name in ("results", "cache")}
+        fixed = {"protocol": self.toml, "plugins": self.plugins, "precision": "fp32"}
+        return {**fixed, **places, **options}
+
+    def words(self) -> list[str]:
+        """Return the same for the command line."""
+        names = ("protocol", "results", "cache", "precision")
+        told = [("plugin", each) for each in self.plugins]
+        told += [(name, self.settings()[name]) for name in names]
+        return [word for name, value in told for word in (f"--{name}", str(value))]
+
+    def run(self, method: str | list[str] = "ncm", **options: Any) -> Any:
+        """Run a method, or take what is stored."""
+        return fb.run(method, **self.settings(**options))
+
+    def bench(self, *methods: Any) -> Workbench:
+        """Return a workbench that knows further methods."""
+        registry = load_registry(self.plugins)
+        for method in methods:
+            file = Path(inspect.getfile(method))
+            registry.add(Plugin("method", method.name, method, file, "test"))
+        store = Store(self.folder / "results", self.folder / "cache")
+        return Workbench(store, registry, Silent(), Options(precision="fp32"))
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """Return the toy data set with a folder that the tests of a module share."""
+    return Toy(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture
+def new_toy(tmp_path: Path) -> Toy:
+    """Return the toy data set with nothing stored."""
+    return Toy(tmp_path)

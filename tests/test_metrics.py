@@ -32,44 +32,31 @@ PREDICTIONS = np.array(
 
 def test_accuracy_is_correct_over_total() -> None:
     assert accuracy(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 0])) == 0.75
-
-
-def test_accuracy_of_no_samples_is_nan() -> None:
     assert math.isnan(accuracy(np.array([], int), np.array([], int)))
 
 
 @pytest.mark.parametrize(
     ("base", "new", "expected"),
-    [(0.6, 0.3, 0.4), (0.5, 0.5, 0.5), (0.8, 0.0, 0.0), (0.0, 0.0, 0.0)],
+    [
+        (0.6, 0.3, 0.4),
+        (0.5, 0.5, 0.5),
+        (0.8, 0.0, 0.0),
+        (0.0, 0.0, 0.0),
+        (0.6, math.nan, math.nan),
+        (math.nan, 0.3, math.nan),
+    ],
 )
 def test_harmonic_mean(base: float, new: float, expected: float) -> None:
-    assert harmonic_mean(base, new) == pytest.approx(expected, abs=1e-15)
-
-
-def test_harmonic_mean_needs_both() -> None:
-    assert math.isnan(harmonic_mean(0.6, math.nan))
-    assert math.isnan(harmonic_mean(math.nan, 0.3))
+    assert harmonic_mean(base, new) == pytest.approx(expected, abs=1e-15, nan_ok=True)
 
 
 def test_session_metrics_by_hand() -> None:
     first, second, third = session_metrics(PREDICTIONS, TARGETS, [2, 3, 4])
-
     assert (first.accuracy, first.base, first.latest) == (0.75, 0.75, 0.75)
-    assert math.isnan(first.new)
-    assert math.isnan(first.harmonic)
+    assert math.isnan(first.new) and math.isnan(first.harmonic)
     assert (first.images, first.classes) == (4, 2)
-
-    assert second == SessionMetrics(
-        accuracy=4 / 6,
-        base=0.5,
-        new=1.0,
-        latest=1.0,
-        harmonic=2 / 3,
-        harmonic_classes=2 / 3,
-        images=6,
-        classes=3,
-    )
-
+    by_hand = {"accuracy": 4 / 6, "base": 0.5, "new": 1.0, "latest": 1.0, "images": 6, "classes": 3}
+    assert second == SessionMetrics(**by_hand, harmonic=2 / 3, harmonic_classes=2 / 3)
     # In the last session base has 1 of 4, class 2 has 1 of 2, class 3 has 2 of 2.
     assert (third.accuracy, third.base, third.new, third.latest) == (0.5, 0.25, 0.75, 1.0)
     assert third.harmonic == pytest.approx(2 * 0.25 * 0.75 / (0.25 + 0.75))
@@ -88,90 +75,51 @@ def test_harmonic_means_differ_where_classes_have_unequally_many_samples() -> No
 def test_samples_of_unseen_classes_do_not_count() -> None:
     lucky = PREDICTIONS.copy()
     lucky[0, 4:] = TARGETS[4:]
-
     unscored, scored = (session_metrics(p, TARGETS, [2, 3, 4])[0] for p in (PREDICTIONS, lucky))
-
-    assert NOT_SCORED == -1
-    assert scored.accuracy == unscored.accuracy
-    assert scored.images == unscored.images
+    assert (scored.accuracy, scored.images) == (unscored.accuracy, unscored.images)
 
 
 def test_a_base_sample_taken_for_a_new_class_is_wrong() -> None:
-    predictions = np.array([[0, 1, -1], [2, 1, 2]])
-
+    predictions = np.array([[0, 1, NOT_SCORED], [2, 1, 2]])
     last = session_metrics(predictions, np.array([0, 1, 2]), [2, 3])[-1]
-
     assert (last.base, last.new) == (0.5, 1.0)
 
 
-def test_uneven_classes_are_weighted_by_their_images() -> None:
-    targets = np.array([0, 0, 0, 1])
-
-    (only,) = session_metrics(np.array([[0, 0, 0, 0]]), targets, [2])
-
-    assert only.accuracy == 0.75
-
-
-def test_average_includes_the_base_session() -> None:
+def test_figures_of_all_sessions_by_hand() -> None:
     assert average_accuracy([0.8, 0.6, 0.4]) == pytest.approx(0.6)
-
-
-def test_drop_is_first_minus_last() -> None:
     assert performance_drop([0.8, 0.1, 0.5]) == pytest.approx(0.3)
-
-
-def test_retention_is_last_over_first() -> None:
     assert performance_retention([0.8, 0.1, 0.5]) == pytest.approx(0.625)
     assert math.isnan(performance_retention([0.0, 0.5]))
 
 
 def test_forgetting_is_measured_from_the_best_earlier_session() -> None:
-    def session(base: float) -> SessionMetrics:
-        return SessionMetrics(0.0, base, 0.0, 0.0, 0.0, 0.0, 1, 1)
-
-    assert base_forgetting([session(0.7), session(0.8), session(0.5)]) == pytest.approx(0.3)
-    assert base_forgetting([session(0.5), session(0.6)]) == pytest.approx(-0.1)
-    assert base_forgetting([session(0.5)]) == 0.0
+    for bases, expected in (((0.7, 0.8, 0.5), 0.3), ((0.5, 0.6), -0.1), ((0.5,), 0.0)):
+        sessions = [SessionMetrics(0.0, base, 0.0, 0.0, 0.0, 0.0, 1, 1) for base in bases]
+        assert base_forgetting(sessions) == pytest.approx(expected)
 
 
 def test_interval_by_hand() -> None:
     # s = 1 and t(0.975, 2 degrees of freedom) = 4.302653 in printed tables.
     interval = mean_interval([1.0, 2.0, 3.0])
-
-    assert interval.mean == 2.0
+    assert (interval.mean, interval.count) == (2.0, 3)
     assert interval.half_width == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
-    assert interval.count == 3
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
 def test_interval_agrees_with_scipy(confidence: float) -> None:
     values = np.random.default_rng(0).normal(0.6, 0.01, 7)
-
     interval = mean_interval(list(values), confidence)
-
     low, high = stats.t.interval(confidence, 6, loc=values.mean(), scale=stats.sem(values))
     assert interval.mean - interval.half_width == pytest.approx(low)
     assert interval.mean + interval.half_width == pytest.approx(high)
 
 
-def test_one_value_has_no_interval() -> None:
-    interval = mean_interval([0.5])
-
-    assert (interval.mean, interval.count) == (0.5, 1)
-    assert math.isnan(interval.half_width)
-
-
-def test_no_value_has_no_mean() -> None:
-    interval = mean_interval([])
-
-    assert math.isnan(interval.mean)
-    assert math.isnan(interval.half_width)
-    assert interval.count == 0
-
-
-@pytest.mark.parametrize("value", [0.5, 0.1, 0.7])
-def test_identical_values_have_half_width_zero(value: float) -> None:
-    interval = mean_interval([value] * 3)
-
-    assert interval.mean == pytest.approx(value, rel=1e-15)
-    assert interval.half_width == pytest.approx(0, abs=1e-15)
+@pytest.mark.parametrize(
+    ("values", "mean", "half_width"),
+    [([0.5], 0.5, math.nan), ([], math.nan, math.nan), ([0.1] * 3, 0.1, 0), ([0.7] * 3, 0.7, 0)],
+)
+def test_interval_of_no_one_and_equals(values: list[float], mean: float, half_width: float) -> None:
+    interval = mean_interval(values)
+    assert interval.mean == pytest.approx(mean, rel=1e-15, nan_ok=True)
+    assert interval.half_width == pytest.approx(half_width, abs=1e-15, nan_ok=True)
+    assert interval.count == len(values)

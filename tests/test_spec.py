@@ -10,17 +10,9 @@ from pydantic import BaseModel
 
 from fscil_bench.spec import RunSpec, digest_of
 
-CHANCE_PRECISION_AND_CODE = {
-    "seed",
-    "shots",
-    "code",
-    "engine",
-    "representation.seed",
-    "representation.precision",
-    "representation.code",
-    "representation.engine",
-}
-"""Fields that runs of one table row may differ in."""
+OF_BOTH = {"seed", "code", "engine"}
+CHANCE_AND_CODE = {"shots", *OF_BOTH, *(f"representation.{name}" for name in OF_BOTH)}
+"""Fields that runs of one table row may differ in, beside the precision."""
 
 
 def changed(value: Any) -> Any:
@@ -54,67 +46,38 @@ def spec(factory: Any) -> RunSpec:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-def test_every_field_changes_the_key(spec: RunSpec) -> None:
+def test_every_field_changes_the_key_and_chance_and_code_alone_leave_the_row(spec: RunSpec) -> None:
     keys = {path: variant.key for path, variant in variants(spec)}
-
     assert {"seed", "protocol.recipe.epochs", "representation.images.size"} <= set(keys)
     assert [path for path, key in keys.items() if key == spec.key] == []
     assert len(set(keys.values())) == len(keys)
-
-
-@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-def test_only_chance_precision_and_code_leave_the_row_as_it_is(spec: RunSpec) -> None:
     same = {path for path, variant in variants(spec) if variant.row == spec.row}
-
-    assert same == CHANCE_PRECISION_AND_CODE
-
-
-@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-def test_precision_and_code_train_another_network_of_the_same(spec: RunSpec) -> None:
+    assert same == CHANCE_AND_CODE | {"representation.precision"}
     trained = spec.representation
-    same = {path for path, other in variants(trained) if other.training == trained.training}
-
-    assert same == {"precision", "code", "engine"}
-
-
-@pytest.mark.parametrize("path", ["code", "engine", "representation.code", "representation.engine"])
-def test_code_changes_the_version(spec: RunSpec, path: str) -> None:
-    assert dict(variants(spec))[path].version != spec.version
+    alike = {name for name, own in variants(trained) if own.training == trained.training}
+    assert alike == {"precision", "code", "engine"}
 
 
-@pytest.mark.parametrize("path", ["seed", "representation.seed"])
-def test_seeds_do_not_change_the_version(spec: RunSpec, path: str) -> None:
-    assert dict(variants(spec))[path].version == spec.version
+@pytest.mark.parametrize("path", sorted(CHANCE_AND_CODE - {"shots"}))
+def test_code_changes_the_version_and_seeds_do_not(spec: RunSpec, path: str) -> None:
+    assert (dict(variants(spec))[path].version == spec.version) == path.endswith("seed")
 
 
 def test_representation_key_leaves_out_the_method(factory: Any) -> None:
     ncm = factory.spec("ncm", seed=0).representation
-    ldc = factory.spec("ldc", seed=3).representation
-
-    assert ncm.key == ldc.key
+    assert ncm.key == factory.spec("ldc", seed=3).representation.key
     assert ncm.key != factory.spec(representation={"seed": 1}).representation.key
 
 
-def test_key_is_sixteen_hexadecimal_digits(spec: RunSpec) -> None:
-    assert len(spec.key) == 16
-    assert set(spec.key) <= set("0123456789abcdef")
-
-
-def test_key_is_the_same_in_another_process(spec: RunSpec) -> None:
+def test_key_is_sixteen_hexadecimal_digits_and_the_same_in_another_process(spec: RunSpec) -> None:
+    assert len(spec.key) == 16 and set(spec.key) <= set("0123456789abcdef")
     program = (
         "import sys; from fscil_bench.spec import RunSpec; "
         "spec = RunSpec.model_validate_json(sys.stdin.read()); "
         "print(spec.key, spec.row, spec.version)"
     )
-
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        input=spec.model_dump_json(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
+    command, told = [sys.executable, "-c", program], spec.model_dump_json()
+    done = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [spec.key, spec.row, spec.version]
 
 

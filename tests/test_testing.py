@@ -2,78 +2,34 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.testing import check_method
 
 TOY = Path(__file__).parent / "toy"
+TOY_MEANS: Any = load_registry((TOY / "toy_methods.py",)).get("method", "toy_means").value
 
 
-def _toy_means() -> Any:
-    spec = importlib.util.spec_from_file_location("toy_methods", TOY / "toy_methods.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.ToyMeans
+def grows(method: Any, scores: torch.Tensor, **_: Any) -> torch.Tensor:
+    method.means = torch.cat([method.means, method.means[:1]])
+    return scores
 
 
-TOY_MEANS: Any = _toy_means()
+def remembers(method: Any, scores: torch.Tensor, **_: Any) -> torch.Tensor:
+    method.asked = getattr(method, "asked", 0) + 1
+    return scores * float(method.asked)
 
 
-class Grown(TOY_MEANS):  # type: ignore[misc]
-    name = "grown"
-
-    def episode_scores(self, shots: Any, queries: Any) -> torch.Tensor:
-        self.means = torch.cat([self.means, self.means[:1]])
-        return super().episode_scores(shots, queries)  # type: ignore[no-any-return]
-
-
-class AllClasses(TOY_MEANS):  # type: ignore[misc]
-    name = "all_classes"
-
-    def episode_scores(self, shots: Any, queries: Any) -> torch.Tensor:
-        del shots
-        return self.scores(queries)  # type: ignore[no-any-return]
-
-
-class Infinite(TOY_MEANS):  # type: ignore[misc]
-    name = "infinite"
-
-    def episode_scores(self, shots: Any, queries: Any) -> torch.Tensor:
-        return torch.full((len(queries), shots.way), math.inf)
-
-
-class Remembering(TOY_MEANS):  # type: ignore[misc]
-    name = "remembering"
-    asked = 0
-
-    def episode_scores(self, shots: Any, queries: Any) -> torch.Tensor:
-        self.asked += 1
-        return self.asked * super().episode_scores(shots, queries)  # type: ignore[no-any-return]
-
-
-class Spoiling(TOY_MEANS):  # type: ignore[misc]
-    name = "spoiling"
-
-    def episode_scores(self, shots: Any, queries: Any) -> torch.Tensor:
-        scores = super().episode_scores(shots, queries)
-        shots.features.mul_(2)
-        return scores  # type: ignore[no-any-return]
-
-
-class Drawing(TOY_MEANS):  # type: ignore[misc]
-    name = "drawing"
-
-    def episode_scores(self, shots: Any, queries: Any) -> torch.Tensor:
-        torch.rand(1)
-        return super().episode_scores(shots, queries)  # type: ignore[no-any-return]
+def spoils(shots: Any, scores: torch.Tensor, **_: Any) -> torch.Tensor:
+    shots.features.mul_(2)
+    return scores
 
 
 def test_a_method_that_keeps_the_contract_passes() -> None:
@@ -81,16 +37,26 @@ def test_a_method_that_keeps_the_contract_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("broken", "message"),
     [
-        (Grown, "grown: an episode changed 'means' of its state"),
-        (AllClasses, r"have shape \(24, 6\), not \(24, 3\)"),
-        (Infinite, "scores of an episode are not finite"),
-        (Remembering, "depend on the episodes before it"),
-        (Spoiling, "changed the shots of an episode"),
-        (Drawing, "draws from the global random state"),
+        (grows, "broken: an episode changed 'means' of its state"),
+        (
+            lambda method, queries, **_: method.scores(queries),
+            r"have shape \(24, 6\), not \(24, 3\)",
+        ),
+        (lambda scores, **_: scores * math.inf, "scores of an episode are not finite"),
+        (remembers, "depend on the episodes before it"),
+        (spoils, "changed the shots of an episode"),
+        (lambda scores, **_: scores + 0 * torch.rand(1), "draws from the global random state"),
     ],
 )
-def test_what_breaks_it_is_said(method: Any, message: str) -> None:
+def test_what_breaks_it_is_said(broken: Callable[..., torch.Tensor], message: str) -> None:
+    class Broken(TOY_MEANS):  # type: ignore[misc]
+        name = "broken"
+
+        def episode_scores(self, shots: Any, queries: Any) -> torch.Tensor:
+            scores = super().episode_scores(shots, queries)
+            return broken(method=self, shots=shots, queries=queries, scores=scores)
+
     with pytest.raises(AssertionError, match=message):
-        check_method(method)
+        check_method(Broken)

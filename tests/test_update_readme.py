@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = Path(__file__).parents[1] / "docs" / "update_readme.py"
 REPORT = """# Toy (toy)
 
@@ -47,29 +45,21 @@ All rows: 5 epochs. [All notes](docs/main-table-toy.md)
 """
 
 
-@pytest.fixture
-def readme(tmp_path: Path) -> Path:
-    """Return a README beside results with a report of protocol toy alone."""
+def test_tables_and_pictures_of_reports_are_put_in_and_the_others_stay(tmp_path: Path) -> None:
     folder = tmp_path / "results" / "reports" / "toy" / "main-table"
-    folder.mkdir(parents=True)
+    docs, readme = tmp_path / "docs", tmp_path / "README.md"
+    for place in (folder, docs):
+        place.mkdir(parents=True)
     (folder / "main-table.md").write_text(REPORT)
     (folder / "curve.png").write_bytes(b"new picture")
-    (tmp_path / "docs").mkdir()
-    file = tmp_path / "README.md"
-    file.write_text(README)
-    return file
-
-
-def test_tables_and_pictures_of_reports_are_put_in_and_the_others_stay(readme: Path) -> None:
-    words = [sys.executable, str(SCRIPT), str(readme.parent / "results"), str(readme)]
+    readme.write_text(README)
+    words = [sys.executable, str(SCRIPT), str(tmp_path / "results"), str(readme)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-
-    docs = readme.parent / "docs"
     assert readme.read_text() == README.replace("old\n", NEW)
     assert (docs / "main-table-toy.md").read_text() == REPORT
     assert (docs / "curve-toy.png").read_bytes() == b"new picture"
     assert sorted(path.name for path in docs.iterdir()) == ["curve-toy.png", "main-table-toy.md"]
     assert done.stdout.splitlines() == [
-        "left as it is: grid-other_1.md, of which there is no report",
-        "left as it is: loss-curves-other_1.png, of which there is no report",
+        f"left as it is: {name}, of which there is no report"
+        for name in ("grid-other_1.md", "loss-curves-other_1.png")
     ]

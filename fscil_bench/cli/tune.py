@@ -90,7 +90,7 @@ def tune(
     if lead := close_call(choice):
         show(lead)
     say(f"wrote {path}")
-    words = ["run", "--method", method, "--protocol", protocol, "--tuned"]
+    told = ["run", "--method", method, "--protocol", protocol, "--tuned"]
     if representation != REPRESENTATION:
-        words += ["--representation", representation]
-    say(f"use it: {options.command(*words, *override_words(request.overrides))}")
+        told += ["--representation", representation]
+    say(f"use it: {options.command(*told, *override_words(request.overrides))}")

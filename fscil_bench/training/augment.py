@@ -30,16 +30,18 @@ def augment(
 
     `crop` pads by 4 pixels and cuts a window of the original size; `flip` mirrors half of the
     images left to right; `autoaugment_cifar10` and `autoaugment_imagenet` are torchvision's
-    policies (Cubuk et al., 2019); `cutout` blackens a square of half the image's side around a
-    pixel drawn at random, cut off at the borders (DeVries and Taylor, 2017; 16 pixels of 32 are
+    policies (Cubuk et al., 2019); `color_jitter` changes brightness, contrast and saturation by up
+    to 40 % and hue by up to a tenth of the circle in 80 % of the images, `grayscale` takes the
+    colour of 20 % (as in ALICE's code); `cutout` blackens a square of half the image's side around
+    a pixel drawn at random, cut off at the borders (DeVries and Taylor, 2017; 16 pixels of 32 are
     the length in FACT's code). Crop and flip come first and in one gather, cutout last.
     """
     crop, flip = "crop" in operations, "flip" in operations
     if crop or flip:
         images = _crop_and_flip(images, crop, flip, generator)
     for operation in operations:
-        if operation.startswith("autoaugment_"):
-            images = _autoaugment(images, operation.removeprefix("autoaugment_"), generator)
+        if operation.startswith("autoaugment_") or operation in ("color_jitter", "grayscale"):
+            images = _by_torchvision(images, operation, generator)
     return _cutout(images, generator) if "cutout" in operations else images
 
 
@@ -134,10 +136,17 @@ def _near(length: int, centre: torch.Tensor) -> torch.Tensor:
     return (places >= start) & (places < start + length // 2)
 
 
-def _autoaugment(images: torch.Tensor, policy: str, generator: torch.Generator) -> torch.Tensor:
+def _by_torchvision(
+    images: torch.Tensor, operation: str, generator: torch.Generator
+) -> torch.Tensor:
     from torchvision.transforms import v2
 
-    transform = v2.AutoAugment(v2.AutoAugmentPolicy(policy))
+    if operation == "color_jitter":
+        transform = v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8)
+    elif operation == "grayscale":
+        transform = v2.RandomGrayscale(p=0.2)
+    else:
+        transform = v2.AutoAugment(v2.AutoAugmentPolicy(operation.removeprefix("autoaugment_")))
     # torchvision draws from the global generator; it is forked, and seeded from ours.
     seed = int(torch.randint(2**62, (1,), generator=generator))
     with torch.random.fork_rng(devices=[]):

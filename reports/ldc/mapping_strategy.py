@@ -37,7 +37,7 @@ NOTE = (
     "of the two final losses plus 5 % of that curve's fall, seed by seed. Each loss is taken on "
     "its own samples: tighter ones are easier to fit, whether or not they are right. KL: of "
     "generated features to test images', sliced, averaged over classes (too large by about the "
-    "same for both); – where features are not at hand."
+    "same for both); – where features, or training curves, are not at hand."
 )
 
 
@@ -97,10 +97,11 @@ def _sentences(runs: Mapping[str, pd.DataFrame]) -> list[str]:
         ("epochs", "number of epochs to the common threshold", "epochs"),
         ("last_new", "accuracy on unseen classes", "points"),
         ("last", "accuracy on all classes", "points"),
+        ("kl_new", "KL of generated to real features of unseen classes", "millinats"),
     ]
-    if all(own["kl_new"].notna().any() for own in runs.values()):
-        what = "KL of generated to real features of unseen classes"
-        figures.append(("kl_new", what, "millinats"))
+    # Neither curves nor features are there for every run.
+    known = {key for key in ("epochs", "kl_new") if all(runs[n][key].count() for n in runs)}
+    figures = [figure for figure in figures if figure[0] in {*known, *ACCURACIES}]
     mapped, empirical = named
     pairs = [(mapped, empirical)]
     sentences = [line for figure in figures for line in told(named, pairs, *figure)]

@@ -94,19 +94,6 @@ def test_too_few_exemplars_are_refused(
         method.check(method.Params(**params), ToyTask().terms)
 
 
-def test_only_the_last_block_is_trained_if_asked() -> None:
-    task = ToyTask()
-    for trained, kept in (("all", False), ("last_block", True)):
-        method = made(task, trained=trained, epochs=2)
-        before = {k: v.clone() for k, v in method.network.backbone.state_dict().items()}
-        rows = method.rows.detach().clone()
-        method.learn_session(task.session(1))
-        after = method.network.backbone.state_dict()
-        assert torch.equal(before["conv.weight"], after["conv.weight"]) == kept
-        assert not torch.equal(before["bn.weight"], after["bn.weight"])
-        assert not torch.equal(rows, method.rows[:BASE]), "old rows are trained, too"
-
-
 def test_distilled_replay_has_no_labels_of_exemplars() -> None:
     task = ToyTask()
     params: dict[str, Any] = {"replay": "distilled", "epochs": 3, "keep_new": False}

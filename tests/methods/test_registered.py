@@ -94,16 +94,3 @@ def test_features_that_are_no_numbers_are_refused_by_class_and_row(method: type)
     queries = Queries({"plain": torch.full((3, 16), torch.nan)})
     with pytest.raises(DataError, match=r"query features: row 0 \(and 2 more rows\)"):
         made.scores(queries)
-
-
-@pytest.mark.parametrize("name", ["free_lunch", "ldc", "mahalanobis"])
-def test_negative_features_are_refused_in_tukey_space_alone(name: str) -> None:
-    method, task = REGISTRY.get("method", name).value, ToyTask()
-    base = task.session(0)
-    base.features[45, 5] = -1.0
-    made = method(parse_params(name, method.Params, {}), task.context(method))
-    with pytest.raises(DataError, match=r"class 2: row 45 holds a negative.*space=raw"):
-        made.learn_base(base)
-    method(parse_params(name, method.Params, {"space": "raw"}), task.context(method)).learn_base(
-        base
-    )

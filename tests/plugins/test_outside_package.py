@@ -6,20 +6,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 TOY = Path(__file__).parents[1] / "toy"
 
 METHOD = '''
-"""Nearest class mean by Euclidean distance, as a package of its own would bring it."""
-
 from pathlib import Path
-
 import torch
-
 from fscil_bench.method import Method
-
 from ..distances import negative
 
 SCALE = float(Path(__file__).with_name("scale.txt").read_text())
@@ -90,28 +86,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def call(site: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process that has the package installed."""
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
-def test_it_is_listed_with_its_origin_and_runs(site: Path, tmp_path: Path) -> None:
-    main = "from fscil_bench.cli.app import main; main()"
-    listed = call(site, main, "list", "methods")
-    assert "outside_mean" in listed.stdout and "outside_methods" in listed.stdout, listed.stderr
-    places = ["--results", str(tmp_path / "r"), "--cache", str(tmp_path / "c")]
-    toy = ["--plugin", str(TOY / "toy_reader.py"), "--protocol", "outside"]
-    made = call(site, main, "run", "--method", "outside_mean", *toy, *places)
-    assert made.returncode == 0, made.stderr
-    assert len(list((tmp_path / "r" / "runs" / "outside" / "outside_mean").glob("*/run.json"))) == 1
-
-
-def test_its_author_checks_it_in_one_line(site: Path) -> None:
-    line = (
-        "from fscil_bench.testing import check_method; "
-        "from outside_methods.deep.mean import OutsideMean; check_method(OutsideMean)"
+def test_it_is_listed_runs_and_keeps_the_contract(site: Path, new_toy: Any) -> None:
+    words = ["run", "--method", "outside_mean", *new_toy.words(), "--protocol", "outside"]
+    code = (
+        "from fscil_bench.cli.app import app; from fscil_bench.testing import check_method\n"
+        "app(['list', 'methods'], standalone_mode=False)\n"
+        f"app({words!r}, standalone_mode=False)\n"
+        "from outside_methods.deep.mean import OutsideMean; check_method(OutsideMean)\n"
     )
-    checked = call(site, line)
-    assert checked.returncode == 0, checked.stderr
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "outside_mean" in done.stdout and "outside_methods" in done.stdout
+    runs = new_toy.folder / "results" / "runs" / "outside" / "outside_mean"
+    assert len(list(runs.glob("*/run.json"))) == 1

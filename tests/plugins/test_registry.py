@@ -36,34 +36,26 @@ def plugin_file(folder: Path, name: str, text: str | None = None) -> Path:
 
 def test_the_projects_own_plugins_are_found_by_folder() -> None:
     registry = load_registry()
-    assert {"ncm", "finetune", "ldc"} <= set(registry.names("method"))
-    assert "cosine" in registry.names("representation")
-    assert {"glyphs", "tiny_imagenet100", "tiny_imagenet200"} <= set(registry.names("protocol"))
-    assert {"glyphs", "tiny_imagenet"} <= set(registry.names("data set"))
-    assert "main-table" in registry.names("report")
+    for kind, names in {
+        "method": {"ncm", "finetune", "ldc"},
+        "representation": {"cosine"},
+        "protocol": {"glyphs", "tiny_imagenet100", "tiny_imagenet200"},
+        "data set": {"glyphs", "tiny_imagenet"},
+        "report": {"main-table"},
+    }.items():
+        assert names <= set(registry.names(kind))
+    with pytest.raises(UsageError, match="unknown method 'ldk'; did you mean 'ldc'"):
+        registry.get("method", "ldk")
 
 
 def test_a_file_brings_a_method(tmp_path: Path) -> None:
-    registry = load_registry((plugin_file(tmp_path, "mine"),))
-    plugin = registry.get("method", "mine")
+    file = plugin_file(tmp_path, "mine")
+    plugin = load_registry((file, file)).get("method", "mine")
     assert plugin.value.__doc__ == "A method of somebody's."
     assert "mine" not in load_registry().names("method"), "and leaves no trace"
 
 
-def test_the_same_file_twice_is_one_plugin(tmp_path: Path) -> None:
-    file = plugin_file(tmp_path, "mine")
-    assert "mine" in load_registry((file, file)).names("method")
-
-
-def test_a_collision_names_both_files(tmp_path: Path) -> None:
-    file = plugin_file(tmp_path, "ncm")
-    with pytest.raises(UsageError, match=r"two plug-ins define the method 'ncm': .*ncm.py.*ncm.py"):
-        load_registry((file,))
-
-
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match="unknown method 'ldk'; did you mean 'ldc'"):
-        load_registry().get("method", "ldk")
+MINE = METHOD.format(name="mine")
 
 
 @pytest.mark.parametrize(
@@ -73,30 +65,30 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         ("x = 1\nraise RuntimeError('no')\n", "line 2: RuntimeError: no"),
         ("import no_such_module_here\n", "No module named"),
         ("x = 1\n", "defines no plug-in"),
-        (METHOD.format(name="m").replace('    name = "m"\n', ""), "has no `name`"),
+        (MINE.replace('    name = "mine"\n', ""), "has no `name`"),
+        (MINE.replace("    def scores(self, queries): pass\n", ""), "no plug-in"),
+        (MINE + '    pretrain_params = ("steps",)\n', "method Mine: pretrain_params names 'steps'"),
+        (METHOD.format(name="ncm"), r"two plug-ins define the method 'ncm': .*ncm.py.*bad.py"),
         (
-            METHOD.format(name="m").replace("    def scores(self, queries): pass\n", ""),
-            "no plug-in",
+            MINE + MINE.replace("class Mine", "class Other"),
+            r"define the method 'mine': .*bad\.py \(class Mine,.*\(class Other,",
+        ),
+        *(
+            (METHOD.format(name=name), r"bad\.py: the method Mine is named .* at most 100")
+            for name in ("all", "all-frozen", "m" * 101)
         ),
     ],
 )
 def test_a_file_that_is_no_plugin_is_explained(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         load_registry((plugin_file(tmp_path, "bad", text),))
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.py: no such plug-in file"):
         load_registry((tmp_path / "none.py",))
 
 
-def test_a_protocol_may_be_a_file() -> None:
+def test_a_protocol_may_be_a_file_but_none_of_anothers_name(tmp_path: Path) -> None:
     protocol, folder = Registry().protocol(str(TOY))
-    assert protocol.name == "toy"
-    assert folder == TOY.parent
-
-
-def test_a_protocol_file_of_anothers_name_is_refused(tmp_path: Path) -> None:
+    assert (protocol.name, folder) == ("toy", TOY.parent)
     registry = load_registry()
     own = registry.get("protocol", "glyphs").file
     assert registry.protocol(str(own))[0].name == "glyphs", "its own file is no other protocol"
@@ -104,15 +96,6 @@ def test_a_protocol_file_of_anothers_name_is_refused(tmp_path: Path) -> None:
     changed.write_text(own.read_text().replace("epochs = 10", "epochs = 11"))
     with pytest.raises(UsageError, match=r"my\.toml: name = 'glyphs' is the name of another"):
         registry.protocol(str(changed))
-
-
-def test_two_classes_of_one_name_in_one_file_are_refused(tmp_path: Path) -> None:
-    text = METHOD.format(name="mine")
-    file = plugin_file(tmp_path, "mine", text + text.replace("class Mine", "class Other"))
-    with pytest.raises(
-        UsageError, match=r"define the method 'mine': .*mine\.py \(class Mine,.*\(class Other,"
-    ):
-        load_registry((file,))
 
 
 KIND = '''
@@ -135,15 +118,6 @@ class Coin(Sampler):
 def test_a_new_kind_of_plugin_needs_no_more_than_its_contract(tmp_path: Path) -> None:
     registry = load_registry((plugin_file(tmp_path, "coin", KIND),))
     assert registry.names("sampler") == ["coin"]
-    assert registry.get("sampler", "coin").value.__name__ == "Coin"
-
-
-def test_a_declaration_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    text = METHOD.format(name="mine") + '    pretrain_params = ("steps",)\n'
-    with pytest.raises(
-        UsageError, match=r"mine\.py: the method Mine: pretrain_params names 'steps'"
-    ):
-        load_registry((plugin_file(tmp_path, "mine", text),))
 
 
 HELPED = """
@@ -173,31 +147,23 @@ def helped(folder: Path, name: str, value: int) -> Path:
     return plugin_file(folder, name, HELPED.format(name=name))
 
 
-def test_files_of_two_folders_may_have_helpers_of_one_name(tmp_path: Path) -> None:
+def test_helpers_of_files_may_share_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = ModuleType("helper_of_others")
+    monkeypatch.setitem(sys.modules, "helper_of_others", others)
     first, second = helped(tmp_path / "a", "first", 1), helped(tmp_path / "b", "second", 2)
+    (second.parent / "helper_of_others.py").write_text("OWN = 1\n")
+    second.write_text(second.read_text() + "\nfrom helper_of_others import OWN\n")
     path, known = list(sys.path), set(sys.modules)
     registry = load_registry((first, second))
     assert sys.path == path
     assert not [name for name in set(sys.modules) - known if name.startswith("helper")]
+    assert sys.modules["helper_of_others"] is others, "hidden only while the file is imported"
     found = [registry.get("method", name) for name in ("first", "second")]
     modules = [sys.modules[plugin.value.__module__] for plugin in found]
-    assert [module.helper.VALUE for module in modules] == [1, 2]
-    assert [module.DEEP for module in modules] == [1, 2]
+    assert [(module.helper.VALUE, module.DEEP) for module in modules] == [(1, 1), (2, 2)]
     filled = [parse_params("it", plugin.value.Params, {"steps": "3"}) for plugin in found]
     assert [params.steps for params in filled] == [3, 3], "annotations of a helper are found"
     assert found[0].digest() != found[1].digest(), "the helpers count"
-
-
-def test_a_helper_hides_a_loaded_module_only_while_its_file_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    others = ModuleType("helper_of_others")
-    monkeypatch.setitem(sys.modules, "helper_of_others", others)
-    file = helped(tmp_path, "mine", 1)
-    (tmp_path / "helper_of_others.py").write_text("OWN = 1\n")
-    file.write_text(file.read_text() + "\nfrom helper_of_others import OWN\n")
-    load_registry((file,))
-    assert sys.modules["helper_of_others"] is others
 
 
 def package(folder: Path, **files: str) -> None:
@@ -239,14 +205,13 @@ def test_plugins_are_found_at_any_depth(brought: Path) -> None:
         family___hidden=METHOD.format(name="lost"),
     )
     (brought / "family" / "__init__.py").write_text("from .deeper.far import Mine\n")
-    toml = TOY.read_text()
-    (brought / "family" / "far.toml").write_text(toml.replace('name = "toy"', 'name = "far"'))
-    (brought / "_hidden" / "no.toml").write_text(toml.replace('name = "toy"', 'name = "no"'))
+    for name, folder in (("far", "family"), ("lost", "_hidden")):
+        toml = TOY.read_text().replace('name = "toy"', f'name = "{name}"')
+        (brought / folder / "x.toml").write_text(toml)
     registry = load_registry()
-    methods = [name for name in ("near", "far", "lost") if name in registry.names("method")]
-    assert methods == ["near", "far"]
+    for kind, names in (("method", {"near", "far"}), ("protocol", {"far"})):
+        assert set(registry.names(kind)) & {"near", "far", "lost"} == names
     assert registry.get("method", "far").file == brought / "family" / "deeper" / "far.py"
-    assert "far" in registry.names("protocol") and "no" not in registry.names("protocol")
 
 
 def test_a_module_that_cannot_be_imported_names_itself(brought: Path) -> None:
@@ -254,13 +219,3 @@ def test_a_module_that_cannot_be_imported_names_itself(brought: Path) -> None:
     expected = "module brought_by_test.family.broken cannot be imported: ModuleNotFoundError: No"
     with pytest.raises(UsageError, match=expected):
         load_registry()
-
-
-@pytest.mark.parametrize("name", ["all", "all-frozen", "m" * 101])
-def test_a_name_that_the_command_line_or_a_file_system_cannot_take_is_refused(
-    tmp_path: Path, name: str
-) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(METHOD.format(name=name))
-    with pytest.raises(UsageError, match=r"mine.py: the method Mine is named .* at most 100"):
-        load_registry((file,))

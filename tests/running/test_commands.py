@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,47 +20,19 @@ from fscil_bench.running.commands import (
 from fscil_bench.running.pseudo import pseudo_incremental
 
 
-@dataclass(frozen=True)
-class Params:
-    steps: int = 8
-    scale: float = 16.0
-    widths: tuple[int, ...] = (64, 32)
-
-
-class Ldc:
-    Params = Params
-
-
-@pytest.fixture
-def registry(toy_protocol: Protocol) -> Registry:
-    registry = Registry()
-    registry.add(Plugin("method", "ldc", Ldc, Path(__file__), "test"))
-    registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
-    return registry
-
-
 def test_defaults_are_json_values(registry: Registry) -> None:
-    assert default_params(registry, "method", "ldc") == {
-        "steps": 8,
-        "scale": 16.0,
-        "widths": [64, 32],
-    }
+    assert default_params(registry, "method", "ldc") == {"steps": 8, "widths": [64, 32]}
     assert default_params(registry, "method", "unknown") == {}
 
 
-def test_command_of_a_default_run(factory: Any, registry: Registry) -> None:
-    spec = factory.spec("ldc", seed=2, params={"steps": 8, "scale": 16.0, "widths": [64, 32]})
-    assert command_for(spec, registry) == (
+def test_what_differs_is_named(factory: Any, registry: Registry, toy_protocol: Protocol) -> None:
+    own = factory.spec("ldc", seed=2, params={"steps": 8, "widths": [64, 32]})
+    assert command_for(own, registry) == (
         "fscil-bench run --method ldc --protocol toy --seeds 2 --precision fp32"
     )
-
-
-def test_command_names_what_differs_from_the_defaults(
-    factory: Any, registry: Registry, toy_protocol: Protocol
-) -> None:
     spec = factory.spec(
         "ldc",
-        params={"steps": 3, "scale": 16.0, "widths": [1], "flag": True, "text": "two words"},
+        params={"steps": 3, "widths": [1], "flag": True, "text": "two words"},
         protocol=toy_protocol.override(epochs=7),
         split="canonical",
         representation={"name": "fact", "seed": 1, "params": {"virtual": 5}},
@@ -74,39 +45,27 @@ def test_command_names_what_differs_from_the_defaults(
     )
 
 
-def test_weights_from_a_file_are_to_be_filled_in(
-    factory: Any, registry: Registry, toy_protocol: Protocol
-) -> None:
-    spec = factory.spec(
-        protocol=toy_protocol.override(epochs=0),
-        representation={"pretraining": "my net.pth (sha256 0123456789ab)"},
-    )
-    command = command_for(spec, registry)
+def test_files_are_to_fill_in(factory: Any, registry: Registry, toy_protocol: Protocol) -> None:
+    untrained = toy_protocol.override(epochs=0)
+    given = {"pretraining": "my net.pth (sha256 0123456789ab)"}
+    command = command_for(factory.spec(protocol=untrained, representation=given), registry)
     assert " --epochs 0 --weights 'PATH/TO/my net.pth' --precision fp32" in command
-
-
-def test_a_protocol_that_is_not_registered_is_a_file(
-    factory: Any, registry: Registry, toy_protocol: Protocol
-) -> None:
     protocol = toy_protocol.model_copy(update={"name": "mine"})
     command = command_for(factory.spec(protocol=protocol), registry)
     assert "--protocol PATH/TO/mine.toml" in command
     assert "--epochs 100 --way 1 --shot 5 --base-classes 4 --class-order dataset" in command
 
 
-def test_the_file_of_a_method_that_is_not_registered_is_to_be_filled_in(
-    factory: Any, registry: Registry
-) -> None:
+def test_the_file_of_an_unknown_method_is_to_be_filled_in(factory: Any, registry: Registry) -> None:
     command = command_for(factory.spec("theirs", params={"a": 1}), registry)
     assert "--plugin PATH/TO/theirs.py --method theirs" in command
     assert command.endswith("--set a=1")
-    registry.add(Plugin("method", "theirs", Ldc, Path("folder/other.py"), FILE))
+    ldc = registry.get("method", "ldc").value
+    registry.add(Plugin("method", "theirs", ldc, Path("folder/other.py"), FILE))
     assert "--plugin folder/other.py " in command_for(factory.spec("theirs"), registry)
 
 
-def test_command_of_a_pseudo_incremental_run_and_of_fewer_sessions(
-    factory: Any, registry: Registry, toy_protocol: Protocol
-) -> None:
+def test_other_sessions_are_named(factory: Any, registry: Registry, toy_protocol: Protocol) -> None:
     larger = toy_protocol.override(classes=20, base_classes=12, sessions=8, way=1)
     registry.add(Plugin("protocol", "larger", larger.override(name="larger"), Path(), "test"))
     pseudo = factory.spec("ldc", protocol=pseudo_incremental(larger.override(name="larger")))
@@ -146,9 +105,7 @@ def test_a_command_gives_back_every_override(
     assert f"--seeds 0 {words} --precision" in command_for(factory.spec(protocol=changed), registry)
 
 
-def test_overrides_of_the_recipe_are_in_the_commands_of_what_a_report_wants(
-    registry: Registry,
-) -> None:
+def test_overrides_of_the_recipe_are_in_commands_of_what_is_wanted(registry: Registry) -> None:
     request = RunRequest("ldc", "toy", overrides={"shot": 1, "batch_size": 32, "epochs": 7})
     assert wanted_commands([Wanted(request)], registry) == [
         "fscil-bench run --method ldc --protocol toy --shot 1 --recipe batch_size=32 --epochs 7 "

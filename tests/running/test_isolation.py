@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,9 +13,6 @@ import torch
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ImageArray
 from fscil_bench.method import Method, Needs
-from fscil_bench.options import Options
-from fscil_bench.plugins.registry import Plugin, load_registry
-from fscil_bench.progress import Silent
 from fscil_bench.protocol import Protocol, Queries, Session
 from fscil_bench.request import RunRequest
 from fscil_bench.running.runner import Outcome
@@ -26,12 +22,10 @@ from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import Store
 from fscil_bench.training.features import Features
 
-TOY = Path(__file__).parents[1] / "toy"
 FORBIDDEN = (
-    Protocol, Dataset, ImageArray, Images, Features, Assignment, CanonicalShots, SessionMaker,
-    RunSpec,
-    Plan, Workbench, Store, Outcome,
-)  # fmt: skip
+    *(Protocol, Dataset, ImageArray, Images, Features, Assignment, CanonicalShots, SessionMaker),
+    *(RunSpec, Plan, Workbench, Store, Outcome),
+)
 CLASSES, SESSIONS = 37, 11
 """Numbers that no method has by accident: 4 base classes and 11 sessions of 3."""
 
@@ -94,31 +88,21 @@ class Spy(Method):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def handed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Assignment]:
-    folder = tmp_path_factory.mktemp("isolation")
-    registry = load_registry((TOY / "toy_reader.py",))
-    registry.add(Plugin("method", "spy", Spy, Path(__file__), "test"))
-    bench = Workbench(
-        Store(folder / "r", folder / "c"), registry, Silent(), Options(precision="fp32")
-    )
+def handed(toy: Any) -> tuple[Dataset, Assignment]:
+    bench = toy.bench(Spy)
     overrides = {"classes": CLASSES, "way": 3, "sessions": SESSIONS, "epochs": 1, "holdout": 0.2}
-    plan = bench.plan(RunRequest("spy", str(TOY / "toy.toml"), overrides=overrides))
+    plan = bench.plan(RunRequest("spy", toy.toml, overrides=overrides))
     Spy.handed.clear()
 
     made: list[SessionMaker] = []
-    from fscil_bench.running import workbench
 
-    class Recording(SessionMaker):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            made.append(self)
+    def recording(*args: Any) -> SessionMaker:
+        made.append(SessionMaker(*args))
+        return made[-1]
 
-    original = workbench.SessionMaker
-    workbench.SessionMaker = Recording  # type: ignore[misc]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fscil_bench.running.workbench.SessionMaker", recording)
         bench.run(plan)
-    finally:
-        workbench.SessionMaker = original  # type: ignore[misc]
     assert len(Spy.handed) == SESSIONS + 1
     return plan.dataset, made[0].assignment
 
@@ -140,9 +124,7 @@ def test_no_number_of_future_classes_is_reachable() -> None:
     assert SESSIONS not in {number for session, number in found if session < 3}
 
 
-def test_tensors_hold_this_sessions_samples_and_nothing_behind_them(
-    handed: tuple[Dataset, Assignment],
-) -> None:
+def test_tensors_hold_this_sessions_samples_and_no_more(handed: tuple[Dataset, Assignment]) -> None:
     dataset, assignment = handed
     allowed: set[int] = set(assignment.base) | set(assignment.heldout)
     by_label = dataset.train.labels
@@ -150,9 +132,11 @@ def test_tensors_hold_this_sessions_samples_and_nothing_behind_them(
         if session:
             allowed = set(assignment.shots[session - 1])
         mine = next(o for o in objects if isinstance(o, Session))
-        assert mine.labels.tolist() == by_label[sorted_like(mine, assignment)].tolist()
+        samples = assignment.shots[session - 1] if session else assignment.base
+        assert mine.labels.tolist() == by_label[samples].tolist()
         future = set(range(len(by_label))) - allowed
-        pixels = {bytes(i.numpy().tobytes()) for i in _images(mine)}
+        assert mine.images is not None
+        pixels = {bytes(image.numpy().tobytes()) for image in mine.images}
         for index in list(future)[:: max(1, len(future) // 40)]:
             assert dataset.train.images[index].tobytes() not in pixels
         for value in reachable(objects):
@@ -172,12 +156,3 @@ def test_queries_carry_no_labels(handed: tuple[Dataset, Assignment]) -> None:
                 if isinstance(value, torch.Tensor | np.ndarray):
                     array = np.asarray(value)
                     assert array.shape != targets.shape, "something as long as the labels"
-
-
-def sorted_like(session: Session, assignment: Assignment) -> np.ndarray:
-    return assignment.shots[session.index - 1] if session.index else assignment.base
-
-
-def _images(session: Session) -> torch.Tensor:
-    assert session.images is not None
-    return session.images

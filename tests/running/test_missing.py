@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fscil_bench.cli.app import app
+import fscil_bench as fb
 from fscil_bench.episodes.store import stored_episodes
-from fscil_bench.options import Options
-from fscil_bench.plugins.registry import load_registry
-from fscil_bench.progress import Silent
+from fscil_bench.errors import UsageError
 from fscil_bench.request import Design, RunRequest, Wanted
 from fscil_bench.running.missing import make_missing
 from fscil_bench.running.workbench import Workbench
-from fscil_bench.store.runs import Store, StoredRun
+from fscil_bench.store.runs import StoredRun
 
 TOY = Path(__file__).parents[1] / "toy"
 NCM = RunRequest("ncm", str(TOY / "toy.toml"))
@@ -27,10 +23,9 @@ DESIGN = Design(way=3, shot=1, queries=2, episodes=3)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Workbench:
-    store = Store(tmp_path / "results", tmp_path / "cache")
-    registry = load_registry((TOY / "toy_reader.py",))
-    return Workbench(store, registry, Silent(), Options(precision="fp32"))
+def bench(new_toy: Any) -> Workbench:
+    made: Workbench = new_toy.bench()
+    return made
 
 
 def seeds(request: RunRequest, *which: int) -> list[Wanted]:
@@ -41,6 +36,27 @@ def made(bench: Workbench) -> dict[int, int]:
     """Return when the run of each seed was written."""
     runs = bench.store.runs()[0]
     return {run.spec.seed: (run.folder / "run.json").stat().st_mtime_ns for run in runs}
+
+
+def damage(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+
+def test_a_damaged_run_is_made_again_or_a_failure_that_says_why(bench: Workbench) -> None:
+    make_missing(bench, seeds(NCM, 0, 1))
+    _, second = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
+    accuracies, before = second.accuracies, made(bench)
+    damage(second.folder / "predictions.npz")
+    with pytest.warns(UserWarning, match=rf"{second.folder}.*damaged.*made again"):
+        assert make_missing(bench, seeds(NCM, 0, 1, 1)) == ()
+    _, again = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
+    assert again.accuracies == accuracies
+    after = made(bench)
+    assert after[0] == before[0] and after[1] > before[1]
+    (again.folder / "run.json").write_text("{")
+    (failure,) = make_missing(bench, seeds(NCM, 0, 1))
+    assert f"remove the folder {again.folder}" in failure
 
 
 def test_only_what_is_not_stored_is_made(bench: Workbench) -> None:
@@ -57,49 +73,33 @@ def test_only_what_is_not_stored_is_made(bench: Workbench) -> None:
 def test_runs_of_a_seed_are_made_side_by_side(bench: Workbench) -> None:
     tukey = replace(NCM, params={"space": "tukey"})
     make_missing(bench, [*seeds(NCM, 0, 1), *seeds(tukey, 0, 1)])
-    runs = bench.store.runs()[0]
-    assert [(run.spec.seed, run.spec.params["space"]) for run in runs] == [
-        (0, "raw"),
-        (0, "tukey"),
-        (1, "raw"),
-        (1, "tukey"),
-    ]
+    made = [f"{run.spec.seed} {run.spec.params['space']}" for run in bench.store.runs()[0]]
+    assert made == ["0 raw", "0 tukey", "1 raw", "1 tukey"]
 
 
-def test_an_interruption_leaves_what_is_done(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = bench.run
-
-    def interrupted(plan: Any, **options: Any) -> StoredRun:
-        if plan.spec.seed == 1:
-            raise KeyboardInterrupt
-        return run(plan, **options)
-
-    monkeypatch.setattr(bench, "run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        make_missing(bench, seeds(NCM, 0, 1, 2))
-    first = made(bench)
-    assert set(first) == {0}
-    monkeypatch.setattr(bench, "run", run)
-    assert make_missing(bench, seeds(NCM, 0, 1, 2)) == ()
-    assert set(made(bench)) == {0, 1, 2}
-    assert made(bench)[0] == first[0]
-
-
-def test_one_failure_does_not_stop_the_others(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyError("oops")])
+def test_neither_a_failure_nor_an_interruption_costs_the_others(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     run = bench.run
 
     def failing(plan: Any, **options: Any) -> StoredRun:
         if plan.spec.seed == 1:
-            raise KeyError("oops")
+            raise error
         return run(plan, **options)
 
     monkeypatch.setattr(bench, "run", failing)
-    assert make_missing(bench, seeds(NCM, 0, 1, 2)) == ("ncm, seed 1: KeyError: 'oops'",)
-    assert set(made(bench)) == {0, 2}
+    if isinstance(error, KeyError):
+        assert make_missing(bench, seeds(NCM, 0, 1, 2)) == ("ncm, seed 1: KeyError: 'oops'",)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            make_missing(bench, seeds(NCM, 0, 1, 2))
+    first = made(bench)
+    assert set(first) == ({0, 2} if isinstance(error, KeyError) else {0})
+    monkeypatch.setattr(bench, "run", run)
+    assert make_missing(bench, seeds(NCM, 0, 1, 2)) == ()
+    assert set(made(bench)) == {0, 1, 2}
+    assert made(bench)[0] == first[0]
 
 
 def test_what_cannot_be_planned_is_said_once(bench: Workbench) -> None:
@@ -110,114 +110,48 @@ def test_what_cannot_be_planned_is_said_once(bench: Workbench) -> None:
     assert set(made(bench)) == {0}
 
 
-def test_artifacts_that_were_not_asked_for_are_made(bench: Workbench) -> None:
-    make_missing(bench, seeds(LDC, 0))
-    (run,) = bench.store.runs()[0]
-    assert not run.has_artifacts
-    wanted = [replace(each, artifacts=True) for each in seeds(LDC, 0)]
-    assert make_missing(bench, wanted) == ()
-    (again,) = bench.store.runs()[0]
-    assert again.has_artifacts
-    assert (again.predictions == run.predictions).all()
-    assert set(again.artifacts("session1/classifier_loss")) == {"session1/classifier_loss"}
-    before = made(bench)
-    make_missing(bench, wanted)
-    make_missing(bench, seeds(LDC, 0))
-    assert made(bench) == before
-
-
-def test_episodes_are_made_too(bench: Workbench) -> None:
+def test_episodes_are_made_once_and_again_where_they_are_damaged(bench: Workbench) -> None:
     wanted = [Wanted(LDC, episodes=DESIGN)]
     assert make_missing(bench, wanted) == ()
     (found,), problems = stored_episodes(bench.store)
     assert (found.spec.design, problems) == (DESIGN, [])
+    accuracies = found.accuracies
     stamp = (found.folder / "episodes.json").stat().st_mtime_ns
     make_missing(bench, wanted)
     assert (found.folder / "episodes.json").stat().st_mtime_ns == stamp
+    damage(found.folder / "accuracies.npy")
+    assert not stored_episodes(bench.store)[0][0].readable
+    with pytest.warns(UserWarning, match="made again"):
+        assert make_missing(bench, wanted) == ()
+    (again,), _ = stored_episodes(bench.store)
+    assert again.readable and (again.accuracies == accuracies).all()
 
 
-def test_a_damaged_run_is_a_failure_that_says_what_to_remove(bench: Workbench) -> None:
-    make_missing(bench, seeds(NCM, 0))
+def test_artifacts_are_made_where_they_are_wanted_and_then_kept(bench: Workbench) -> None:
+    make_missing(bench, seeds(LDC, 0))
     (run,) = bench.store.runs()[0]
-    (run.folder / "run.json").write_text("{")
-    (failure,) = make_missing(bench, seeds(NCM, 0))
-    assert f"remove the folder {run.folder}" in failure
-    shutil.rmtree(run.folder)
-    assert make_missing(bench, seeds(NCM, 0)) == ()
-
-
-def damage(file: Path) -> None:
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2])
-
-
-def test_a_run_whose_predictions_are_damaged_is_made_again(bench: Workbench) -> None:
-    make_missing(bench, seeds(NCM, 0, 1))
-    first, second = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
-    accuracies, before = second.accuracies, made(bench)
-    damage(second.folder / "predictions.npz")
-
-    with pytest.warns(UserWarning, match=rf"{second.folder}.*damaged.*made again"):
-        assert make_missing(bench, seeds(NCM, 0, 1, 1)) == ()
-
-    _, again = sorted(bench.store.runs()[0], key=lambda run: run.spec.seed)
-    assert again.accuracies == accuracies
-    after = made(bench)
-    assert after[first.spec.seed] == before[0]
-    assert after[1] > before[1]
-    make_missing(bench, seeds(NCM, 0, 1))
-    assert made(bench) == after
-
-
-def test_damaged_artifacts_are_made_again_where_they_are_wanted(bench: Workbench) -> None:
-    wanted = [replace(each, artifacts=True) for each in seeds(LDC, 0)]
-    make_missing(bench, wanted)
-    (run,) = bench.store.runs()[0]
-    arrays, before = run.artifacts(), made(bench)
-    damage(run.folder / "artifacts.npz")
-
+    assert not run.has_artifacts
+    name, wanted = "session1/generated_step0", [Wanted(replace(LDC, seed=0), artifacts=True)]
+    assert make_missing(bench, wanted) == ()
+    (again,) = bench.store.runs()[0]
+    assert (again.predictions == run.predictions).all()
+    arrays, before = again.artifacts(), made(bench)
+    assert name in arrays and set(again.artifacts(name)) == {name}
+    make_missing(bench, [*wanted, *seeds(LDC, 0)])
+    damage(again.folder / "artifacts.npz")
     assert make_missing(bench, seeds(LDC, 0)) == ()
     assert made(bench) == before
     assert make_missing(bench, wanted) == ()
-
-    again = bench.store.runs()[0][0].artifacts()
-    assert set(again) == set(arrays)
-    name = "session1/classifier_loss"
-    assert (again[name] == arrays[name]).all()
-
-
-def test_a_run_that_is_made_again_keeps_artifacts_that_others_wanted(bench: Workbench) -> None:
-    make_missing(bench, [replace(each, artifacts=True) for each in seeds(LDC, 0)])
     (run,) = bench.store.runs()[0]
-    names = set(run.artifacts())
+    assert set(run.artifacts()) == set(arrays) and (run.artifacts()[name] == arrays[name]).all()
     (run.folder / "predictions.npz").unlink()
-
     with pytest.warns(UserWarning, match="made again"):
         assert make_missing(bench, seeds(LDC, 0)) == ()
-
-    (again,) = bench.store.runs()[0]
-    assert len(again.accuracies) == len(again.record.sessions)
-    assert set(again.artifacts()) == names
-
-
-def test_damaged_episodes_are_made_again(bench: Workbench) -> None:
-    wanted = [Wanted(LDC, episodes=DESIGN)]
-    make_missing(bench, wanted)
-    (found,), _ = stored_episodes(bench.store)
-    accuracies = found.accuracies
-    damage(found.folder / "accuracies.npy")
-    assert not stored_episodes(bench.store)[0][0].readable
-
-    with pytest.warns(UserWarning, match="made again"):
-        assert make_missing(bench, wanted) == ()
-
-    (again,), _ = stored_episodes(bench.store)
-    assert again.readable
-    assert (again.accuracies == accuracies).all()
+    (run,) = bench.store.runs()[0]
+    assert len(run.accuracies) == len(run.record.sessions)
+    assert set(run.artifacts()) == set(arrays), "others wanted them"
 
 
-def test_run_missing_of_a_report_that_asks_for_nothing_is_bad_usage(tmp_path: Path) -> None:
-    words = ["report", "main-table", "--protocol", "glyphs", "--run-missing"]
-    done = CliRunner().invoke(app, [*words, "--results", str(tmp_path)])
-    assert done.exit_code == 2
-    assert "draws what is stored" in done.output
+def test_a_report_that_asks_for_no_run_has_none_missing(new_toy: Any) -> None:
+    with pytest.raises(UsageError, match="draws what is stored"):
+        fb.make_report("main-table", new_toy.toml, run_missing=True, results=new_toy.folder)

@@ -29,17 +29,11 @@ def dataset() -> Dataset:
     return Dataset("toy", names, names, half(10, 0), half(2, 200), "f")
 
 
-@pytest.mark.parametrize(
-    ("base", "way", "sessions", "expected"),
-    [(60, 5, 8, (35, 5)), (100, 10, 10, (50, 5)), (12, 2, 4, (8, 2))],
-)
-def test_the_last_base_classes_play_new_ones_in_the_protocols_own_share(
-    toy_protocol: Protocol, base: int, way: int, sessions: int, expected: tuple[int, int]
-) -> None:
-    pseudo = pseudo_incremental(shaped(toy_protocol, base, way, sessions))
-    assert (pseudo.base_classes, pseudo.sessions) == expected
-    assert pseudo.classes_used == base
-    assert (pseudo.way, pseudo.name) == (way, "toy-pseudo")
+def test_the_last_base_classes_play_new_ones_in_the_protocols_share(toy_protocol: Protocol) -> None:
+    for shape, expected in (((60, 5, 8), (35, 5)), ((100, 10, 10), (50, 5)), ((12, 2, 4), (8, 2))):
+        pseudo = pseudo_incremental(shaped(toy_protocol, *shape))
+        assert (pseudo.base_classes, pseudo.sessions) == expected
+        assert (pseudo.classes_used, pseudo.way, pseudo.name) == (*shape[:2], "toy-pseudo")
 
 
 def test_every_registered_protocol_has_one() -> None:
@@ -68,20 +62,12 @@ def test_it_holds_base_training_images_alone(toy_protocol: Protocol, dataset: Da
     assert keys == base
     assert not set(view.train.keys) & set(view.test.keys)
     assert view.fingerprint != dataset.fingerprint
+    squares = view.test.images.squares(np.arange(len(view.test)), 4)
+    numbers = [int(key.partition("/")[2]) for key in view.test.keys]
+    assert [int(square[0, 0, 0]) for square in squares] == numbers, "the images of its keys"
 
 
-def test_its_images_are_the_ones_of_its_keys(toy_protocol: Protocol, dataset: Dataset) -> None:
-    view = base_training_data(dataset, pseudo_incremental(shaped(toy_protocol, 12, 2, 4))).test
-    squares = view.images.squares(np.arange(len(view)), 4)
-    assert [int(s[0, 0, 0]) for s in squares] == [int(key.partition("/")[2]) for key in view.keys]
-    whole = view.images.whole([1])[0]
-    assert whole.shape == (4, 4, 3)
-    assert int(whole[0, 0, 0]) == int(view.keys[1].partition("/")[2])
-
-
-def test_a_class_has_the_same_pseudo_test_images_wherever_it_stands(
-    toy_protocol: Protocol, dataset: Dataset
-) -> None:
+def test_a_class_has_its_own_test_images_anywhere(toy_protocol: Protocol, dataset: Dataset) -> None:
     small = base_training_data(dataset, pseudo_incremental(shaped(toy_protocol, 8, 2, 4))).test
     large = base_training_data(dataset, pseudo_incremental(shaped(toy_protocol, 12, 2, 4))).test
     assert set(small.keys) < set(large.keys)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
@@ -13,12 +12,6 @@ from fscil_bench.params import NoParams, published_params
 from fscil_bench.plugins.registry import Plugin, Registry, expand_methods, load_registry
 from fscil_bench.running.commands import default_params
 from fscil_bench.running.series import fitting_methods
-
-
-class Stated:
-    """A plug-in whose paper states parameters for one protocol."""
-
-    published: ClassVar[dict[str, dict[str, Any]]] = {"cub200": {"alpha": 0.5}}
 
 
 def registry() -> Registry:
@@ -44,11 +37,8 @@ def test_words_stand_for_groups_of_methods() -> None:
 def test_the_cheap_ones_of_a_group_come_first() -> None:
     found = registry()
     pretrain = {"pretrain": lambda *_: {}}
-    for name, needs, further in (
-        ("a_views", Needs(base_views=("rot90",)), pretrain),
-        ("b_pretrained", Needs(), pretrain),
-    ):
-        value = type(name, (Method,), {"name": name, "needs": needs, **further})
+    for name, needs in (("a_views", Needs(base_views=("rot90",))), ("b_pretrained", Needs())):
+        value = type(name, (Method,), {"name": name, "needs": needs, **pretrain})
         found.add(Plugin("method", name, value, Path("m.py"), "test"))
     everything = ["frozen", "virtual", "b_pretrained", "a_views", "images"]
     assert expand_methods(["all"], found) == everything
@@ -65,16 +55,11 @@ def test_a_group_leaves_out_what_a_representation_cannot_carry() -> None:
     assert fitting_methods(["all-frozen", "virtual"], "plain", registry(), said.append) == names
 
 
-def test_parameters_are_stated_by_protocol_name() -> None:
-    assert published_params(Stated, ("mine", "cub200")) == {"alpha": 0.5}
-    assert published_params(Stated, ("mine", None)) == {}
-    assert published_params(NoParams, ("cub200",)) == {}
-
-
 def test_defaults_for_a_protocol_are_what_its_paper_states() -> None:
     found = load_registry(())
     protocol, _ = found.protocol("cub200")
     assert default_params(found, "representation", "fact")["virtual"] == 40
     assert default_params(found, "representation", "fact", protocol)["virtual"] == 100
+    assert published_params(NoParams, ("cub200",)) == {}
     variant, _ = found.protocol("cifar100_fact")
     assert default_params(found, "representation", "fact", variant)["gamma"] == 0.001

@@ -42,47 +42,27 @@ def dataset(labels: np.ndarray, test_labels: np.ndarray) -> Dataset:
     return Dataset("toy", names, names, half(labels), half(test_labels), "f")
 
 
-def test_seeded_shots_are_of_the_right_classes_and_number(
-    protocol: Protocol, labels: np.ndarray
-) -> None:
-    shots = draw_shots(dataset(labels, np.arange(10)), protocol, seed=0)
-    assert [sorted(labels[indices]) for indices in shots] == [
-        [4] * 3 + [5] * 3,
-        [6] * 3 + [7] * 3,
-        [8] * 3 + [9] * 3,
-    ]
+def test_seeded_shots_are_of_the_right_classes(protocol: Protocol, labels: np.ndarray) -> None:
+    data = dataset(labels, np.arange(10))
+    shots = draw_shots(data, protocol, seed=0)
+    expected = [[4] * 3 + [5] * 3, [6] * 3 + [7] * 3, [8] * 3 + [9] * 3]
+    assert [sorted(labels[indices]) for indices in shots] == expected
     everything = np.concatenate(shots)
     assert len(set(everything)) == len(everything)
-
-
-def test_the_seed_moves_the_shots(protocol: Protocol, labels: np.ndarray) -> None:
-    one, same, other = (
-        np.concatenate(draw_shots(dataset(labels, np.arange(10)), protocol, s)) for s in (0, 0, 1)
-    )
-    assert np.array_equal(one, same)
-    assert not np.array_equal(one, other)
-
-
-def test_a_class_keeps_its_shots_when_the_way_changes(
-    protocol: Protocol, labels: np.ndarray
-) -> None:
     wide = protocol.override(way=3, sessions=2)
-    one = np.concatenate(draw_shots(dataset(labels, np.arange(10)), protocol, 0))
-    other = np.concatenate(draw_shots(dataset(labels, np.arange(10)), wide, 0))
-    assert np.array_equal(one, other)
+    for terms, seed, same in ((protocol, 0, True), (wide, 0, True), (protocol, 1, False)):
+        drawn = np.concatenate(draw_shots(data, terms, seed))
+        assert np.array_equal(drawn, everything) == same, "the seed decides, the way does not"
 
 
-def test_held_out_samples_are_apart_and_of_every_base_class(
-    protocol: Protocol, labels: np.ndarray
-) -> None:
+def test_held_out_samples_are_of_every_base_class(protocol: Protocol, labels: np.ndarray) -> None:
     whole = dataset(labels, np.arange(10))
     trained, heldout = hold_out(whole, protocol.override(holdout=0.25), representation_seed=0)
     assert np.array_equal(np.bincount(labels[heldout], minlength=10), [3] * 4 + [0] * 6)
     assert np.array_equal(np.bincount(labels[trained], minlength=10), [9] * 4 + [0] * 6)
     assert not set(trained) & set(heldout)
     everything, nothing = hold_out(whole, protocol, representation_seed=0)
-    assert len(everything) == 48
-    assert len(nothing) == 0
+    assert (len(everything), len(nothing)) == (48, 0)
 
 
 def test_canonical_shots_are_the_published_ones(protocol: Protocol, labels: np.ndarray) -> None:
@@ -90,6 +70,8 @@ def test_canonical_shots_are_the_published_ones(protocol: Protocol, labels: np.n
     shots = canonical_shots(table, protocol, dataset(labels, np.arange(10)))
     members = np.flatnonzero(labels == 6)
     assert np.array_equal(shots[1][:3], members[[11, 10, 9]]), "in the published order"
+    with pytest.raises(UsageError, match="no published list of shots; use --split seeded"):
+        read_canonical(protocol.override(canonical_shots=None), TOY)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +82,7 @@ def test_canonical_shots_are_the_published_ones(protocol: Protocol, labels: np.n
         ("toy,1,toy 4,0 1", r"shots.csv:2: class 'toy 4' has 2 published shots, .* needs 3"),
         ("toy,1,toy 4,0 1 2\nother,1,caf\udce9,1", "cannot be read as a CSV in UTF-8"),
         ("toy," + "1" * 5000 + ",toy 4,0 1 2", "shots.csv:2: not session,class,samples"),
+        ("toy,one,toy 4,0", "shots.csv:2"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(
@@ -112,31 +95,15 @@ def test_a_table_that_does_not_fit_is_refused(
         canonical_shots(table, protocol, dataset(labels, np.arange(10)))
 
 
-def test_a_malformed_row_is_named_by_its_line(protocol: Protocol, tmp_path: Path) -> None:
-    (tmp_path / "toy_shots.csv").write_text("protocol,session,class,samples\ntoy,one,toy 4,0\n")
-    with pytest.raises(UsageError, match=r"toy_shots.csv:2"):
-        read_canonical(protocol, tmp_path)
-
-
-def test_a_protocol_without_a_list_says_so(protocol: Protocol) -> None:
-    with pytest.raises(UsageError, match="no published list of shots; use --split seeded"):
-        read_canonical(protocol.override(canonical_shots=None), TOY)
-
-
 def test_a_class_with_too_few_images_is_named(protocol: Protocol, labels: np.ndarray) -> None:
     few = labels[(labels != 7) | (np.cumsum(labels == 7) <= 2)]
     with pytest.raises(DataError, match=r"'toy 7'.* has 2 training images.* needs 3"):
         check_dataset(protocol, dataset(few, np.arange(10)))
-
-
-def test_a_class_without_test_images_is_named(protocol: Protocol, labels: np.ndarray) -> None:
     with pytest.raises(DataError, match=r"'toy 9'.*no test images"):
         check_dataset(protocol, dataset(labels, np.arange(9)))
 
 
-def test_outliers_are_drawn_from_the_samples_farthest_from_the_class_mean(
-    protocol: Protocol, labels: np.ndarray
-) -> None:
+def test_outliers_lie_farthest_from_the_class_mean(protocol: Protocol, labels: np.ndarray) -> None:
     data = dataset(labels, np.arange(10))
     # Sample i of a class lies at distance i from its mean: pairs on either side of it.
     features = np.zeros((len(labels), 2))
@@ -158,14 +125,9 @@ def test_outliers_are_drawn_from_the_samples_farthest_from_the_class_mean(
     assert distances[np.concatenate(fewest)].min() >= 5
 
 
-@pytest.mark.parametrize(
-    ("split", "fraction"), [("outlier:0.25", 0.25), ("outlier:1", 1.0), ("seeded", None)]
-)
-def test_outlier_splits_are_read(split: str, fraction: float | None) -> None:
-    assert outlier_fraction(split) == fraction
-
-
-@pytest.mark.parametrize("split", ["outlier", "outlier:", "outlier:0", "outlier:2", "outlier:nan"])
-def test_what_is_no_fraction_is_refused(split: str) -> None:
-    with pytest.raises(UsageError, match=r"outlier:Q with 0 < Q <= 1"):
-        outlier_fraction(split)
+def test_outlier_splits_are_read() -> None:
+    fractions = [outlier_fraction(split) for split in ("outlier:0.25", "outlier:1", "seeded")]
+    assert fractions == [0.25, 1.0, None]
+    for split in ("outlier", "outlier:", "outlier:0", "outlier:2", "outlier:nan"):
+        with pytest.raises(UsageError, match=r"outlier:Q with 0 < Q <= 1"):
+            outlier_fraction(split)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-import fscil_bench as fb
 from fscil_bench.cli.app import app
 from fscil_bench.store.caches import (
     TAG,
@@ -18,8 +18,6 @@ from fscil_bench.store.caches import (
     left_over,
     remembered_digests,
 )
-
-TOY = Path(__file__).parents[1] / "toy"
 
 OWN = (
     "images/cifar100-0123456789abcdef",
@@ -74,14 +72,11 @@ def test_clear_removes_its_own_and_names_what_else_is_there(tmp_path: Path) -> N
     assert others[0].exists()
 
 
-def test_what_a_run_caches_is_known_to_clear(tmp_path: Path) -> None:
-    settings = {"plugins": [TOY / "toy_reader.py"], "cache": tmp_path, "results": tmp_path / "r"}
-    fb.run(["ncm", "ldc"], str(TOY / "toy.toml"), **settings)
-    assert {path.parent.name for path, _ in cached(tmp_path)} >= {
-        "images",
-        "features",
-        "pretrained",
-    }
+def test_what_a_run_caches_is_known_to_clear(new_toy: Any, tmp_path: Path) -> None:
+    few = {"epochs": 1, "unit_steps": 2, "unit_classes": 2}
+    new_toy.run("ldc", params=few, cache=tmp_path, results=tmp_path / "r")
+    kinds = {path.parent.name for path, _ in cached(tmp_path)}
+    assert kinds >= {"images", "features", "pretrained"}
     assert list(foreign(tmp_path)) == []
     assert clear(tmp_path, "--results", str(tmp_path / "r")).exit_code == 0
     left = {path.name for path in tmp_path.rglob("*") if path.parent.parent == tmp_path}
@@ -89,9 +84,7 @@ def test_what_a_run_caches_is_known_to_clear(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tag", [None, "", "Signature: 8a477f597d28d172789f06886806bc55\n# pip\n"])
-def test_clear_touches_nothing_in_a_folder_that_is_no_cache(
-    tmp_path: Path, tag: str | None
-) -> None:
+def test_clear_touches_nothing_in_what_is_no_cache(tmp_path: Path, tag: str | None) -> None:
     kept = made(tmp_path, (*OWN, *FOREIGN))
     (tmp_path / "images" / ".x.abcdefgh").mkdir()
     if tag is not None:
@@ -104,9 +97,7 @@ def test_clear_touches_nothing_in_a_folder_that_is_no_cache(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_empty_cache_is_not_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_name_is_not_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = marked(tmp_path / "here")
     kept = made(here, OWN)
     monkeypatch.chdir(here)

@@ -47,22 +47,33 @@ def test_a_flip_mirrors_about_half_of_the_images(images: torch.Tensor) -> None:
     assert 8 < sum(mirrored) < 32
 
 
-@pytest.mark.parametrize("policy", ["autoaugment_cifar10", "autoaugment_imagenet"])
-def test_autoaugment_draws_from_our_generator_alone(images: torch.Tensor, policy: str) -> None:
+@pytest.mark.parametrize(
+    "operations",
+    [
+        ("autoaugment_cifar10",),
+        ("autoaugment_imagenet",),
+        ("color_jitter",),
+        ("grayscale",),
+        ("crop", "flip"),
+    ],
+)
+def test_draws_are_our_generators_alone(images: torch.Tensor, operations: tuple[str, ...]) -> None:
     before = torch.get_rng_state()
-    one = augment(images, (policy,), generator(1))
+    one = augment(images, operations, generator(1))
     assert torch.equal(before, torch.get_rng_state())
-    assert torch.equal(one, augment(images, (policy,), generator(1)))
-    assert not torch.equal(one, augment(images, (policy,), generator(2)))
-    assert one.shape == images.shape
-    assert one.dtype == torch.uint8
+    assert torch.equal(one, augment(images, operations, generator(1)))
+    assert not torch.equal(one, augment(images, operations, generator(2)))
+    assert (one.shape, one.dtype) == (images.shape, torch.uint8)
 
 
-def test_the_same_generator_gives_the_same_views(images: torch.Tensor) -> None:
-    operations = ("crop", "flip")
-    assert torch.equal(
-        augment(images, operations, generator(3)), augment(images, operations, generator(3))
-    )
+def test_about_a_fifth_of_the_images_lose_their_colour_and_four_fifths_change_it() -> None:
+    images = torch.randint(256, (200, 4, 4, 3), dtype=torch.uint8, generator=generator())
+    grey = augment(images, ("grayscale",), generator())
+    lost = (grey == grey[..., :1]).flatten(1).all(dim=1)
+    assert 20 <= int(lost.sum()) <= 60
+    assert torch.equal(grey[~lost], images[~lost])
+    jittered = augment(images, ("color_jitter",), generator())
+    assert 140 <= int((jittered != images).flatten(1).any(dim=1).sum()) <= 180
 
 
 def test_normalise_is_torchvisions_to_tensor_and_normalize(images: torch.Tensor) -> None:
@@ -76,7 +87,7 @@ def test_normalise_is_torchvisions_to_tensor_and_normalize(images: torch.Tensor)
 
 def test_cutout_blackens_one_square_of_half_the_side_cut_off_at_the_borders() -> None:
     images = torch.full((400, 32, 32, 3), 255, dtype=torch.uint8)
-    changed = augment(images, ("cutout",), torch.Generator().manual_seed(0))
+    changed = augment(images, ("cutout",), generator())
     black = (changed == 0).all(dim=3)
     assert bool(((changed == 0) | (changed == 255)).all())
     rows, columns = black.any(dim=2), black.any(dim=1)

@@ -19,18 +19,10 @@ from fscil_bench.training.compute import (
 )
 
 
-def test_load_is_by_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_is_by_core_and_zero_where_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     monkeypatch.setattr(os, "getloadavg", lambda: (6.0, 1.0, 1.0), raising=False)
     assert load_per_core() == 1.5
-
-
-def test_load_that_is_not_known_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> tuple[float, float, float]:
-        raise OSError
-
-    monkeypatch.setattr(os, "getloadavg", fails, raising=False)
-    assert load_per_core() == 0.0
     monkeypatch.delattr(os, "getloadavg")
     assert load_per_core() == 0.0
 
@@ -69,16 +61,15 @@ def test_threads_asked_for_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         settle_threads(0)
 
 
-def test_a_core_is_free_if_it_idled_most_of_the_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ticks = iter(
-        [
-            [(100, 1000), (100, 1000), (100, 1000)],
-            [(128, 1030), (101, 1030), (120, 1030)],
-        ]
+def test_a_core_is_free_if_it_idled_most_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # User, nice, system, idle, input and output: 28 of 30, 1 of 30 and 20 of 30 ticks idle.
+    before, after = [(900, 100, 0)] * 3, [(902, 127, 1), (929, 101, 0), (910, 117, 3)]
+    texts = iter(
+        "cpu  9 9 9 9 9\n"
+        + "".join(f"cpu{n} {u} 0 0 {i} {w}\n" for n, (u, i, w) in enumerate(rows))
+        for rows in (before, after)
     )
-    monkeypatch.setattr(compute, "_idle_ticks", lambda: next(ticks))
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: next(texts))
     assert compute.free_cores(0) == 2
 
 
@@ -86,7 +77,7 @@ def test_a_core_is_free_if_it_idled_most_of_the_time(
 def test_bf16_is_taken_where_it_was_measured_to_be_clearly_faster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ratio: float, chosen: str
 ) -> None:
-    monkeypatch.setattr(compute, "_computes_bf16", lambda _: True)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     cpu = torch.device("cpu")
     faster_precision("resnet20", 16, cpu, tmp_path.joinpath)
     (file,) = tmp_path.glob("*/measured.json")
@@ -98,15 +89,12 @@ def test_bf16_is_taken_where_it_was_measured_to_be_clearly_faster(
     assert faster_precision("resnet20", 16, cpu, tmp_path.joinpath) == chosen, "not measured again"
 
 
-def test_without_hardware_for_bf16_nothing_is_measured(
+def test_precisions_and_devices_are_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(compute, "_computes_bf16", lambda _: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
     assert faster_precision("resnet20", 32, torch.device("cpu"), tmp_path.joinpath) == "fp32"
-    assert not list(tmp_path.iterdir())
-
-
-def test_precisions_and_devices_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not list(tmp_path.iterdir()), "nothing to measure"
     check_precision("auto")
     with pytest.raises(UsageError, match="unknown precision 'fp8'; known: auto, fp32, bf16"):
         check_precision("fp8")

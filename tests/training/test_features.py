@@ -35,9 +35,8 @@ class Flat(nn.Module):
 
 def source(tmp_path: Path) -> FeatureSource:
     store = Store(tmp_path / "r", tmp_path / "c")
-    save_tensors(
-        store.representation_folder("k") / "weights.safetensors", {"w": torch.zeros(1)}, {}
-    )
+    weights = store.representation_folder("k") / "weights.safetensors"
+    save_tensors(weights, {"w": torch.zeros(1)}, {})
     images = ImageSpec(size=SIZE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     trained = TrainedRepresentation("k", Flat(), torch.zeros(1, 1), 1.0)
     return FeatureSource(trained, images, store, torch.device("cpu"), Silent())
@@ -49,19 +48,16 @@ def images() -> ImageArray:
     return ImageArray(Images.from_block(PIXELS), labels, np.arange(len(PIXELS)), keys)
 
 
-@pytest.mark.parametrize(("view", "quarters"), [("plain", 0), ("rot90", 1), ("rot270", 3)])
-def test_a_view_is_the_image_turned_counter_clockwise(
-    tmp_path: Path, view: str, quarters: int
-) -> None:
-    found = source(tmp_path).load_half(images(), "train", view)
-    shown = np.rot90(PIXELS, quarters, axes=(1, 2)).reshape(len(PIXELS), -1)
-    assert np.allclose(found, shown, atol=1e-3)
-
-
-def test_flip_averages_an_image_with_its_mirror_image(tmp_path: Path) -> None:
-    found = source(tmp_path).load_half(images(), "train", "plain", "flip")
-    mirrored = PIXELS[:, :, ::-1].astype(float)
-    assert np.allclose(found, ((PIXELS + mirrored) / 2).reshape(len(PIXELS), -1), atol=1e-3)
+def test_views_are_turned_or_averaged_with_the_mirror_image(tmp_path: Path) -> None:
+    made, mirrored = source(tmp_path), PIXELS[:, :, ::-1].astype(float)
+    for names, shown in (
+        (("plain",), PIXELS),
+        (("rot90",), np.rot90(PIXELS, 1, axes=(1, 2))),
+        (("rot270",), np.rot90(PIXELS, 3, axes=(1, 2))),
+        (("plain", "flip"), (PIXELS + mirrored) / 2),
+    ):
+        found = made.load_half(images(), "train", *names)
+        assert np.allclose(found, shown.reshape(len(PIXELS), -1), atol=1e-3)
 
 
 def test_features_are_computed_once_and_read_for_reports(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,12 +15,13 @@ from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec, Recipe
-from fscil_bench.representation import Representation, TrainedRepresentation
+from fscil_bench.representation import TrainedRepresentation
 from fscil_bench.spec import RepresentationSpec
 from fscil_bench.store.tensors import load_tensors, save_tensors
 from fscil_bench.training.loop import BaseTraining, LabelledImages, epoch_batches, learning_rate
 
 CPU = torch.device("cpu")
+COSINE: Any = load_registry().get("representation", "cosine").value
 
 
 def images(per_class: int, seed: int) -> LabelledImages:
@@ -31,32 +35,29 @@ def images(per_class: int, seed: int) -> LabelledImages:
 
 def training(heldout: bool = False, precision: str = "fp32", **recipe: Any) -> BaseTraining:
     settings = {"epochs": 4, "batch_size": 8, "lr": 0.05, "schedule": "cosine", **recipe}
-    plugin = load_registry().get("representation", "cosine")
     spec = RepresentationSpec(
         name="cosine",
         params={},
         seed=0,
+        code="",
+        engine="",
         dataset="test",
         data_fingerprint="",
         base_classes=3,
         backbone="resnet20",
         pretraining="none",
+        precision=precision,
         images=ImageSpec(size=8, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25)),
         recipe=Recipe(**settings),
-        precision=precision,
-        code="",
-        engine="",
     )
     kept_out = images(4 if heldout else 0, 2)
-    return BaseTraining(spec, plugin.value(plugin.value.Params()), images(9, 1), kept_out, CPU)
-
-
-def tensors(trained: TrainedRepresentation) -> list[torch.Tensor]:
-    return [*trained.backbone.state_dict().values(), trained.classifier]
+    return BaseTraining(spec, COSINE(COSINE.Params()), images(9, 1), kept_out, CPU)
 
 
 def equal(one: TrainedRepresentation, two: TrainedRepresentation) -> bool:
-    return all(map(torch.equal, tensors(one), tensors(two)))
+    first, second = one.backbone.state_dict(), two.backbone.state_dict()
+    same = all(map(torch.equal, first.values(), second.values()))
+    return same and torch.equal(one.classifier, two.classifier)
 
 
 class InterruptedAfter(Silent):
@@ -65,26 +66,16 @@ class InterruptedAfter(Silent):
     def __init__(self, epochs: float) -> None:
         self.epochs = epochs
 
-    def task(self, title: str, total: float) -> Any:
-        outer = self
-        context = super().task(title, total)
+    @contextmanager
+    def task(self, title: str, total: float) -> Iterator[Any]:
+        with super().task(title, total) as task:
 
-        class Context:
-            def __enter__(self) -> Any:
-                task = context.__enter__()
+            def update(done: float, note: str = "") -> None:
+                task.update(done, note)
+                if done > self.epochs:
+                    raise KeyboardInterrupt
 
-                class Stopping:
-                    def update(self, done: float, note: str = "") -> None:
-                        task.update(done, note)
-                        if done > outer.epochs:
-                            raise KeyboardInterrupt
-
-                return Stopping()
-
-            def __exit__(self, *details: Any) -> Any:
-                return context.__exit__(*details)
-
-        return Context()
+            yield SimpleNamespace(update=update)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -92,76 +83,50 @@ def test_an_interrupted_training_ends_bit_identical(tmp_path: Path, precision: s
     whole = training(precision=precision).run(tmp_path / "whole", Silent())
     with pytest.raises(KeyboardInterrupt):
         training(precision=precision).run(tmp_path / "cut", InterruptedAfter(2.4))
-    assert (tmp_path / "cut" / "checkpoint.safetensors").exists()
+    checkpoint = tmp_path / "cut" / "checkpoint.safetensors"
+    content = checkpoint.read_bytes()
+    checkpoint.write_bytes(b"half of it")
+    with pytest.raises(StoreError, match=r"checkpoint.safetensors: damaged .* remove this file"):
+        training(precision=precision).run(tmp_path / "cut", Silent())
+    checkpoint.write_bytes(content)
     resumed = training(precision=precision).run(tmp_path / "cut", Silent())
     assert equal(whole, resumed)
     assert whole.log["losses"] == resumed.log["losses"]
-    assert not (tmp_path / "cut" / "checkpoint.safetensors").exists()
+    assert not checkpoint.exists()
 
 
 def test_a_finished_training_is_loaded_not_repeated(tmp_path: Path) -> None:
-    first = training().run(tmp_path, Silent())
-    stamp = (tmp_path / "weights.safetensors").stat().st_mtime_ns
-    again = training().run(tmp_path, InterruptedAfter(0))
+    first = training(epochs=8).run(tmp_path, Silent())
+    assert len(first.log["losses"]) == len(first.log["rates"]) == 8
+    assert first.log["losses"][-1] < 0.5 * first.log["losses"][0], "it learns"
+    weights = tmp_path / "weights.safetensors"
+    stamp = weights.stat().st_mtime_ns
+    again = training(epochs=8).run(tmp_path, InterruptedAfter(0))
     assert equal(first, again)
-    assert (tmp_path / "weights.safetensors").stat().st_mtime_ns == stamp
+    assert weights.stat().st_mtime_ns == stamp
+    tensors, log = load_tensors(weights)
+    tensors["backbone.conv1.weight"][0] = torch.nan
+    save_tensors(weights, tensors, log)
+    with pytest.raises(StoreError, match=r"weights.safetensors: .* not finite; remove the folder"):
+        training(epochs=8).run(tmp_path, Silent())
 
 
-def test_it_learns(tmp_path: Path) -> None:
-    log = training(epochs=8).run(tmp_path, Silent()).log
-    assert log["losses"][-1] < 0.5 * log["losses"][0]
-    assert len(log["losses"]) == len(log["rates"]) == 8
-
-
-def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        training().run(tmp_path, InterruptedAfter(1.4))
-    (tmp_path / "checkpoint.safetensors").write_bytes(b"half of it")
-    with pytest.raises(StoreError, match=r"checkpoint.safetensors: damaged .* remove this file"):
-        training().run(tmp_path, Silent())
-
-
-def test_a_loss_that_is_not_finite_stops_it(tmp_path: Path) -> None:
-    with pytest.raises(FscilError, match=r"loss of epoch \d is nan.*lower the recipe's lr"):
-        training(lr=1e30, schedule="constant").run(tmp_path, Silent())
-
-
-class BrokenAtTheEnd(Representation):
+class BrokenAtTheEnd(COSINE):  # type: ignore[misc]
     """Has a finite loss whose gradient is not: the last step alone spoils the weights."""
 
-    name = "broken"
-
-    def build_head(self, dim: int, classes: int, generator: torch.Generator) -> torch.nn.Module:
-        del generator
-        return torch.nn.Linear(dim, classes)
-
     def loss(self, backbone: Any, head: Any, batch: Any) -> torch.Tensor:
-        value = head(backbone(batch.images)).mean()
+        value: torch.Tensor = super().loss(backbone, head, batch)
         return value if batch.epoch == 0 else (value - value.detach()).abs().sqrt()
-
-    def scale(self) -> float:
-        return 1.0
-
-    def classifier(self, head: Any) -> torch.Tensor:
-        return torch.as_tensor(head.weight)
 
 
 def test_weights_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(FscilError, match=r"loss of epoch \d is nan.*lower the recipe's lr"):
+        training(lr=1e30, schedule="constant").run(tmp_path / "first", Silent())
     broken = training(epochs=2, batch_size=32)  # one step an epoch
-    broken.representation = BrokenAtTheEnd(None)
+    broken.representation = BrokenAtTheEnd(COSINE.Params())
     with pytest.raises(FscilError, match=r"after epoch 2 the weights .* are not finite; lower"):
         broken.run(tmp_path, Silent())
     assert not (tmp_path / "weights.safetensors").exists()
-
-
-def test_stored_weights_that_are_not_finite_are_named_with_the_remedy(tmp_path: Path) -> None:
-    made = training(epochs=1)
-    made.run(tmp_path, Silent())
-    tensors, log = load_tensors(tmp_path / "weights.safetensors")
-    tensors["backbone.conv1.weight"][0] = torch.nan
-    save_tensors(tmp_path / "weights.safetensors", tensors, log)
-    with pytest.raises(StoreError, match=r"weights.safetensors: .* not finite; remove the folder"):
-        made.run(tmp_path, Silent())
 
 
 def test_the_best_epoch_is_chosen_on_held_out_images(tmp_path: Path) -> None:

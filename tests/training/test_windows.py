@@ -26,16 +26,14 @@ def positions(height: int, width: int) -> torch.Tensor:
     return torch.stack([rows, columns, torch.zeros_like(rows)], dim=2).to(torch.uint8)
 
 
-def windows(height: int, width: int, count: int = 2000) -> torch.Tensor:
-    """Return top, left, height and width of drawn windows, float (count, 4), as pixels tell them.
+def windows(height: int, width: int) -> torch.Tensor:
+    """Return top, left, height and width of 2000 drawn windows, float (2000, 4).
 
-    A window is read off the corners of the resized crop: the first and the last pixel of a
-    smooth ramp say where it begins and ends.
+    They are read off the corners of the resized crops: the first and the last pixel of a smooth
+    ramp say where a window begins and ends.
     """
-    size = 8
-    crops = resized_crops(
-        [positions(height, width)] * count, size, torch.Generator().manual_seed(0)
-    ).float()
+    size, images = 8, [positions(height, width)] * 2000
+    crops = resized_crops(images, size, torch.Generator().manual_seed(0)).float()
     step = (crops[:, -1, -1, :2] - crops[:, 0, 0, :2]) / (size - 1)
     first = crops[:, 0, 0, :2] + 0.5 - step / 2
     return torch.cat([first, step * size], dim=1)
@@ -44,38 +42,34 @@ def windows(height: int, width: int, count: int = 2000) -> torch.Tensor:
 def test_windows_have_torchvisions_areas_and_ratios() -> None:
     found = windows(200, 240)
     top, left, height, width = found.T
-    assert (top > -2).all()
-    assert (left > -2).all()
-    assert (top + height < 202).all()
-    assert (left + width < 242).all()
+    assert (top > -2).all() and (top + height < 202).all()
+    assert (left > -2).all() and (left + width < 242).all()
     area = height * width / (200 * 240)
     assert SCALE[0] - 0.02 < float(area.min()) < 0.1
     assert 0.8 < float(area.max()) <= SCALE[1] + 0.02
     torch.manual_seed(0)
     image = positions(200, 240).permute(2, 0, 1)
     params = [v2.RandomResizedCrop(8).make_params([image]) for _ in range(2000)]
-    theirs = torch.tensor([[p["top"], p["left"], p["height"], p["width"]] for p in params])
-    theirs = theirs.float()
-    for quantile in (0.1, 0.5, 0.9):
-        ours_now = torch.quantile(area, quantile)
-        theirs_now = torch.quantile(theirs[:, 2] * theirs[:, 3] / (200 * 240), quantile)
-        assert abs(float(ours_now - theirs_now)) < 0.05
-        ours_now = torch.quantile((width / height).log(), quantile)
-        theirs_now = torch.quantile((theirs[:, 3] / theirs[:, 2]).log(), quantile)
-        assert abs(float(ours_now - theirs_now)) < 0.05
+    rows, columns = torch.tensor([[p["height"], p["width"]] for p in params]).float().T
+    their_area, their_ratio = rows * columns / (200 * 240), columns / rows
+    quantiles = torch.tensor([0.1, 0.5, 0.9])
+    for one, two in ((area, their_area), ((width / height).log(), their_ratio.log())):
+        difference = torch.quantile(one, quantiles) - torch.quantile(two, quantiles)
+        assert float(difference.abs().max()) < 0.05
     assert float((width / height).max()) < RATIO[1] * 1.1
     assert float((width / height).min()) > RATIO[0] / 1.1
 
 
-def test_a_window_is_resized_as_torchvision_resizes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = (3, 5, 14, 20)
-    monkeypatch.setattr("fscil_bench.training.augment._window", lambda *_: place)
-    images = [torch.from_numpy(image) for image in noise([(30, 40), (25, 33)])]
-    for size in (8, 14, 32):
-        crops = resized_crops(images, size, torch.Generator())
-        for image, crop in zip(images, crops, strict=True):
-            expected = tv.resized_crop(image.permute(2, 0, 1), *place, [size, size], antialias=True)
-            assert torch.equal(crop.permute(2, 0, 1), expected)
+@pytest.mark.parametrize("size", [8, 14, 32])
+def test_a_window_by_hand_is_resized_as_theirs(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    # A quarter of 30×40 pixels at the ratio 4/3 are 15×20; 16 rows and 21 columns it may begin at.
+    drawn = [(0.25 - SCALE[0]) / (SCALE[1] - SCALE[0]), 1.0, 3.5 / 16, 5.5 / 21]
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.tensor(drawn).expand(shape))
+    image = torch.from_numpy(noise([(30, 40)])[0])
+    (crop,) = resized_crops([image], size, torch.Generator())
+    place = (3, 5, 15, 20)
+    expected = tv.resized_crop(image.permute(2, 0, 1), *place, [size, size], antialias=True)
+    assert torch.equal(crop.permute(2, 0, 1), expected)
 
 
 def test_an_image_of_extreme_shape_gives_its_largest_central_window() -> None:

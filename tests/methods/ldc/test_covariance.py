@@ -94,9 +94,3 @@ def test_the_largest_raise_is_a_fraction_of_the_mean_eigenvalue() -> None:
     assert root.raised == 1
     assert root.largest_raise == pytest.approx(0.6 / 1.8, rel=1e-4)
     assert symmetric_root(torch.eye(3)).largest_raise == 0
-
-
-def test_root_of_nothing_is_finite() -> None:
-    root = symmetric_root(torch.zeros(3, 3))
-    assert root.raised == 3
-    assert torch.allclose(root.matrix, 1e-6 * torch.eye(3, dtype=torch.float64))

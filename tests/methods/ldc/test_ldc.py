@@ -167,14 +167,6 @@ def test_stored_bytes(overrides: dict[str, Any], means: str) -> None:
     assert method.state_bytes() == 4 * values
 
 
-def test_prototypes_stay_class_means_while_rows_train() -> None:
-    method = _learnt({"means": "prototype", "lr": 1.0})
-    base = _session(0)
-    first = base.features[base.labels == 0].sqrt().mean(dim=0)
-    assert torch.allclose(method.state_dict()["prototypes"][0], first, atol=1e-5)
-    assert not torch.allclose(method.classifier[0], first, atol=1e-2)
-
-
 def test_pretrain_params_are_all_that_shape_the_unit() -> None:
     reference = _method().pretrain(_session(0), lambda _: None)
     others = {

@@ -16,7 +16,7 @@ from fscil_bench.reports.ldc.claims.report import LdcClaims, published
 
 LETTERS = "abcdefghijkl"
 SMALL = {
-    "ldc_set": "epochs=2,unit_steps=2,unit_classes=2,simulated_shots=3",
+    "ldc_set": "epochs=2,unit_steps=2,unit_classes=2,simulated_shots=3,temperature=400",
     "free_lunch_set": "samples_per_class=8,episode_samples=8",
     "unseen": 2,
     "steps": 1,
