@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ class Column:
     An interval is read from `{key}_mean`, `{key}_half_width` and `{key}_n`; a number or a text
     from `key`. `best` says which end of a column is the good one, if one is. `width` is the share
     of the line that a column of long texts takes in LaTeX; with 0 it is as wide as its text;
-    `bold` is for verdicts.
+    `bold` is for verdicts. An interval that leaves the `limits` of its figure is not shown.
     """
 
     key: str
@@ -36,6 +37,7 @@ class Column:
     decimals: int = 2
     width: float = 0.0
     bold: bool = False
+    limits: tuple[float, float] = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,14 @@ class RepresentationSpec(BaseModel):
         """Identify the representation."""
         return digest_of(self.model_dump())
 
+    @property
+    def training(self) -> str:
+        """Identify what is trained, in whatever precision and by whatever version of the code.
+
+        Reports take one network of each.
+        """
+        return digest_of(self.model_dump(exclude={"precision", "code", "engine"}))
+
 
 class RunSpec(BaseModel):
     """What decides a run's predictions.
@@ -73,9 +81,9 @@ class RunSpec(BaseModel):
 
     @property
     def row(self) -> str:
-        """Identify the table row: everything but the axes of chance and the code's digests."""
+        """Identify the table row: everything but axes of chance, precision and digests of code."""
         data = self.model_dump(exclude={"seed", "code", "engine", "shots"})
-        for name in ("seed", "code", "engine"):
+        for name in ("seed", "precision", "code", "engine"):
             data["representation"].pop(name)
         return digest_of(data)
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fscil_bench.representation import Representation, TrainingBatch
 
+from ._shared import citations
 from ._shared.augmentation import drawn_shares
 from ._shared.cosine import cosine_logits, drawn_rows
 
@@ -51,6 +52,7 @@ class Alice(Representation):
     """
 
     name = "alice"
+    bibtex = citations.ALICE
 
     @dataclass(frozen=True)
     class Params:

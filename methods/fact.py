@@ -16,6 +16,7 @@ from fscil_bench.protocol import Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
 from fscil_bench.training.backbones import Staged
 
+from ._shared import citations
 from ._shared.augmentation import drawn_share
 from ._shared.cosine import cosine_logits
 from ._shared.statistics import class_means
@@ -50,6 +51,8 @@ class Fact(Method):
     """
 
     name = "fact"
+    title = "FACT"
+    bibtex = citations.FACT
     needs = Needs(extras=("virtual",))
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {"eta": (0.0, 0.05, 0.1, 0.2, 0.4)}
 
@@ -137,6 +140,7 @@ class FactRepresentation(Representation):
     """
 
     name = "fact"
+    bibtex = citations.FACT
     extras = ("virtual",)
     final_class_count = True
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {

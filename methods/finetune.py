@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fscil_bench.protocol import Session
 
+from ._shared import citations
 from ._shared.network import BatchNorm, NetworkMethod, Schedule, TrainingParams, shuffled
 
 
@@ -33,6 +34,8 @@ class Finetune(NetworkMethod):
     """
 
     name = "finetune"
+    title = "Ft-CNN"
+    bibtex = citations.TOPIC
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cub200": {"epochs": 100, "lr": 0.1, "schedule": "constant"},
         "cifar100": {"epochs": 70, "lr": 0.1, "schedule": "step", "milestone": 60},

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fscil_bench.protocol import Session
 
+from ._shared import citations
 from ._shared.prototypes import PrototypeMethod, PrototypeParams
 from ._shared.statistics import classifier_rows
 
@@ -55,6 +56,8 @@ class FtCos(PrototypeMethod):
     """
 
     name = "ft_cos"
+    title = "Ft-cos"
+    bibtex = citations.CEC
     Params = FtCosParams
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "steps": (30, 100, 300),

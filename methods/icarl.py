@@ -15,6 +15,7 @@ from fscil_bench.errors import UsageError
 from fscil_bench.method import MethodContext, Terms
 from fscil_bench.protocol import Queries, Session
 
+from ._shared import citations
 from ._shared.network import (
     BatchNorm,
     Head,
@@ -51,6 +52,8 @@ class Icarl(NetworkMethod):
     """
 
     name = "icarl"
+    title = "iCaRL"
+    bibtex = citations.ICARL
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {"lr": (0.0003, 0.001, 0.003)}
 
     @dataclass(frozen=True)
@@ -249,6 +252,8 @@ class IcarlSoftmax(Icarl):
     """
 
     name = "icarl_softmax"
+    title = "iCaRL-softmax"
+    bibtex = citations.TOPIC
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cub200": {"epochs": 100, "lr": 0.01, "schedule": "constant"},
         "cifar100": {"epochs": 70, "lr": 0.1, "schedule": "step", "milestone": 60},

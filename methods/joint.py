@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fscil_bench.method import MethodContext
 from fscil_bench.protocol import Session
 
+from ._shared import citations
 from ._shared.network import (
     BatchNorm,
     Epoch,
@@ -110,6 +111,8 @@ class JointNaive(JointMethod):
     """
 
     name = "joint_naive"
+    title = "Joint-CNN"
+    bibtex = citations.TOPIC
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cub200": {"epochs": 100, "lr": 0.1, "schedule": "constant", "head": "linear"},
         "cifar100": {
@@ -162,6 +165,8 @@ class JointBalanced(JointMethod):
     """
 
     name = "joint_balanced"
+    title = "Joint-balanced"
+    bibtex = citations.LOGIT_ADJUSTMENT
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "balance": ("sampling", "logit"),
         "lr": (0.003, 0.01, 0.03),

@@ -12,6 +12,7 @@ from pydantic import Field
 from fscil_bench.method import Method, MethodContext
 from fscil_bench.protocol import Queries, Session
 
+from ._shared import citations
 from ._shared.softmax import Fit, fit_logistic
 from ._shared.statistics import Space, class_means, classifier_rows, in_space
 
@@ -35,6 +36,8 @@ class Logistic(Method):
     """
 
     name = "logistic"
+    title = "Logistic"
+    bibtex = citations.FREE_LUNCH
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "penalty": (0.1, 0.3, 1.0, 3.0),
         "space": ("raw", "tukey"),

@@ -13,6 +13,7 @@ from pydantic import Field
 from fscil_bench.method import Method, MethodContext, batches
 from fscil_bench.protocol import Queries, Session
 
+from ._shared import citations
 from ._shared.prototypes import base_similarities
 from ._shared.statistics import (
     EIGENVALUE_FLOOR,
@@ -97,6 +98,8 @@ class Mahalanobis(Method):
     """
 
     name = "mahalanobis"
+    title = "Mahalanobis"
+    bibtex = citations.FECAM
     Params = MahalanobisParams
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "covariance": ("shared", "per_class"),

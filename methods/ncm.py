@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fscil_bench.protocol import Session
 from fscil_bench.representation import Representation, TrainingBatch
 
+from ._shared import citations
 from ._shared.cosine import cosine_logits, drawn_rows
 from ._shared.prototypes import PrototypeMethod, PrototypeParams
 
@@ -54,6 +55,8 @@ class NCM(PrototypeMethod):
     """
 
     name = "ncm"
+    title = "NCM"
+    bibtex = citations.CEC
     Params = NCMParams
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "space": ("raw", "tukey"),
@@ -84,6 +87,7 @@ class Cosine(Representation):
     """
 
     name = "cosine"
+    bibtex = citations.CEC
 
     @dataclass(frozen=True)
     class Params:

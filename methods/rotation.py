@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fscil_bench.representation import Representation, TrainingBatch
 
+from ._shared import citations
 from ._shared.augmentation import turned
 from ._shared.cosine import cosine_logits, drawn_rows
 
@@ -48,6 +49,7 @@ class Rotation(Representation):
     """
 
     name = "rotation"
+    bibtex = citations.ROTATION
 
     @dataclass(frozen=True)
     class Params:

@@ -13,6 +13,7 @@ from pydantic import Field
 from fscil_bench.method import MethodContext
 from fscil_bench.protocol import Session
 
+from ._shared import citations
 from ._shared.prototypes import PrototypeMethod, PrototypeParams, base_similarities
 
 
@@ -51,6 +52,8 @@ class TEEN(PrototypeMethod):
     """
 
     name = "teen"
+    title = "TEEN"
+    bibtex = citations.TEEN
     Params = TEENParams
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cub200": {"alpha": 0.5},

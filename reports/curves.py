@@ -15,7 +15,7 @@ from fscil_bench.report import Document, Figure, Notes, Part, Report, Table
 from fscil_bench.reporting.accuracy import curve_numbers
 from fscil_bench.reporting.choice import drawn_rows, rows_of_protocol
 from fscil_bench.reporting.facts import note_lines
-from fscil_bench.reporting.figures import curves
+from fscil_bench.reporting.figures import curves, far_sentence
 from fscil_bench.reporting.lacks import lacking_runs
 from fscil_bench.reporting.usual import registered_protocol
 
@@ -114,7 +114,7 @@ def _parts(
     """
     numbers = _numbers(drawn, behind, protocol)
     lines, thin = (numbers[numbers["published"] == mark] for mark in ("", "yes"))
-    caption = "accuracy against the number of classes seen."
+    caption = f"accuracy against the number of classes seen.{far_sentence(lines)}"
     parts: list[Part] = [
         Figure("curves", lambda: curves(lines, behind=thin), numbers, caption),
         Table("curves-all", _numbers(every, published, protocol), printed=False),

@@ -16,7 +16,7 @@ from fscil_bench.reporting.accuracy import (
 )
 from fscil_bench.reporting.choice import Chosen, meant_rows, own_rows
 from fscil_bench.reporting.facts import note_lines
-from fscil_bench.reporting.figures import curves
+from fscil_bench.reporting.figures import curves, far_sentence
 from fscil_bench.reporting.lacks import lacking_runs
 from fscil_bench.reporting.measures import formulas
 from fscil_bench.reporting.usual import registered_protocol
@@ -71,17 +71,19 @@ class MainTable(Report):
         spec = rows.spec(rows.labels[0])
         protocol = registered_protocol(spec, self.results.registry)
         parts = (ABOUT, self._table(rows), _curve(found), *self._published(protocol, params))
-        lacks = lacking_runs(rows)
-        return Document(title_of(spec.protocol), parts, lacks, found.problems)
+        known = self.results.registry.plugins.get("method", {})
+        shown = [known[name] for name in rows.frame["method"].unique() if name in known]
+        papers = "\n\n".join(dict.fromkeys(plugin.bibtex for plugin in shown if plugin.bibtex))
+        attached = {"references.bib": f"{papers}\n"} if papers else {}
+        title, lacks = title_of(spec.protocol), lacking_runs(rows)
+        return Document(title, parts, lacks, found.problems, attached)
 
     def _table(self, rows: Chosen) -> Table:
-        return Table(
-            self.name,
-            accuracy_frame(rows),
-            accuracy_columns(rows),
-            formulas=formulas(*SUMMARY),
-            notes=note_lines(rows),
-        )
+        frame, known = accuracy_frame(rows), self.results.registry.plugins.get("method", {})
+        keys = {name: plugin.citation for name, plugin in known.items()}
+        frame = frame.assign(citation=frame["method"].map(keys).fillna(""))
+        columns, formula = accuracy_columns(rows), formulas(*SUMMARY)
+        return Table(self.name, frame, columns, formulas=formula, notes=note_lines(rows))
 
     def _published(self, protocol: Protocol, params: Params) -> list[Part]:
         rows = chosen_published(published_rows(protocol), params.published)
@@ -92,6 +94,7 @@ def _curve(rows: Chosen) -> Figure:
     # The legend then reads from top to bottom as the curves end.
     numbers = curve_numbers(rows)
     caption = "accuracies against the number of classes seen; bands are the same intervals."
+    caption += far_sentence(numbers)
     return Figure("curve", lambda: curves(numbers), numbers, caption)
 
 

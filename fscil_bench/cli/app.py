@@ -12,6 +12,7 @@ import typer
 
 from fscil_bench import __version__
 from fscil_bench.cli.check import check
+from fscil_bench.cli.cite import cite
 from fscil_bench.cli.data import data_app
 from fscil_bench.cli.episodes import episodes
 from fscil_bench.cli.options import (
@@ -62,6 +63,7 @@ app.add_typer(data_app, name="data")
 app.command()(tune)
 app.command()(episodes)
 app.command()(check)
+app.command()(cite)
 MOST_COMMANDS = 10
 """Commands of missing runs that are written out."""
 

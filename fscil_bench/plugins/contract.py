@@ -15,6 +15,10 @@ class Contract(ABC):
     """What the contract's plug-ins are, in the words of a message: method, data set, report."""
     name: ClassVar[str]
     """What users call the plug-in."""
+    title: ClassVar[str] = ""
+    """What tables and figures call it, if not by its name; shown only, so not in a run's key."""
+    bibtex: ClassVar[str] = ""
+    """BibTeX of the paper that it comes from; likewise."""
     Params: ClassVar[type] = NoParams
     """A frozen dataclass of what a user may set, with defaults."""
 

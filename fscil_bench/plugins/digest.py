@@ -6,9 +6,10 @@ replaced by the number of the definition it leads to, so that it does not count 
 lies, while two helpers of one name cannot be taken for each other.
 
 Counted is what is executed. Not counted are docstrings, comments, formatting, annotations (but
-whether an attribute of a class is a field), import lines and their aliases, the texts of raised
-errors, and the names of files and folders. Code found by a string at run time (`import_module`,
-`getattr` with a name that is computed) is not seen, nor are files that the code reads.
+whether an attribute of a class is a field), import lines and their aliases, titles and citations of
+classes (`SHOWN`), the texts of raised errors, and the names of files and folders. Code found by a
+string at run time (`import_module`, `getattr` with a name that is computed) is not seen, nor are
+files that the code reads.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ NOT_FOLLOWED: Mapping[str, str] = {
 }
 """Modules and packages of the engine that decide no result -> why."""
 
+SHOWN = {"title", "bibtex"}
+"""Attributes of a class that are only shown."""
 UNCOUNTED = {"annotation", "ctx", "kind", "returns", "simple", "type_comment", "type_params"}
 """Fields of syntax nodes; `kind` is how a string is written, `simple` whether a target is bare."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -391,6 +394,8 @@ def _is_empty(node: ast.stmt) -> bool:
 
 def _is_nothing(node: Any, in_class: bool) -> bool:
     """Tell whether a node can be left out; in a class a declaration without value is a field."""
+    if isinstance(node, ast.Assign):
+        return in_class and all(isinstance(t, ast.Name) and t.id in SHOWN for t in node.targets)
     if isinstance(node, ast.AnnAssign):
         return node.value is None and not in_class
     return isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node)

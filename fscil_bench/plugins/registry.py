@@ -64,6 +64,22 @@ class Plugin:
         return source_digest(self.file, self.value.__qualname__.partition(".")[0], self.beside)
 
     @property
+    def title(self) -> str:
+        """What tables and figures call it."""
+        return getattr(self.value, "title", "") or self.name
+
+    @property
+    def bibtex(self) -> str:
+        """BibTeX of the paper that it comes from; empty without one."""
+        return inspect.cleandoc(getattr(self.value, "bibtex", ""))
+
+    @property
+    def citation(self) -> str:
+        r"""The key that `\cite` takes; empty without a paper."""
+        found = re.match(r"@\w+\{\s*([^\s,]+)", self.bibtex)
+        return found[1] if found else ""
+
+    @property
     def where(self) -> str:
         """Where it is defined, for messages."""
         owner = f"class {self.place[1]}, " if self.place[1] else ""

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import pandas as pd
 
 from fscil_bench.defaults import FIRST_METHOD
+from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.reporting.frame import Results, run_frame
@@ -24,7 +26,6 @@ from fscil_bench.reporting.statistics import PAIRING
 from fscil_bench.reporting.usual import (
     on_own_terms,
     ruler_variant,
-    same_shape,
     usual_params,
     usual_representation,
     usual_run,
@@ -32,8 +33,10 @@ from fscil_bench.reporting.usual import (
 from fscil_bench.request import Selection
 from fscil_bench.running.commands import protocol_word
 from fscil_bench.running.sessions import SPLITS, outlier_fraction
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store.runs import StoredRun
+
+Made = TypeVar("Made", bound=StoredRun | StoredEpisodes)
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,56 @@ def asked_for(spec: RunSpec, selection: Selection) -> bool:
     )
 
 
+def of_one_network(made: Sequence[Made]) -> tuple[list[Made], list[Made]]:
+    """Return what was made from one network for each training, that of the newest, and the rest.
+
+    One specification trains other weights on another machine, or with other threads, and what
+    differs between two networks is not the methods'. A record that does not tell its network has
+    the one that others with its representation have, if that is one; else one of its own.
+    """
+    trained = [_representation(each) for each in made]
+    frame = pd.DataFrame(
+        {
+            "training": [spec.training for spec in trained],
+            "key": [spec.key for spec in trained],
+            "network": [each.record.network or None for each in made],
+            "created": [each.record.created for each in made],
+        },
+        dtype=object,
+    )
+    known = frame.groupby("key")["network"]
+    frame["network"] = frame["network"].fillna(
+        known.transform("first").where(known.transform("nunique") == 1, frame["key"])
+    )
+    ordered = frame.sort_values("created", kind="stable")
+    newest = ordered.groupby("training")["network"].transform("last")
+    kept = frame["network"].eq(newest)
+    parts = {side: [made[place] for place in kept.index[kept == side]] for side in (True, False)}
+    return parts[True], parts[False]
+
+
+def other_network_lines(left: Sequence[StoredRun | StoredEpisodes], what: str) -> list[str]:
+    """Say how many `what` (in the singular) of each training `of_one_network` leaves out."""
+    groups: dict[tuple[str, int], list[str]] = {}
+    for each in left:
+        brought = _representation(each)
+        groups.setdefault((brought.name, brought.seed), []).append(_run_spec(each).method)
+    return [
+        f"{len(methods)} {what}{'s' * (len(methods) > 1)} of {', '.join(sorted(set(methods)))} "
+        f"left out: made from another network of representation {name}, representation_seed "
+        f"{seed}, than the newest, so that more than the methods would differ."
+        for (name, seed), methods in groups.items()
+    ]
+
+
+def _run_spec(made: StoredRun | StoredEpisodes) -> RunSpec:
+    return made.spec if isinstance(made, StoredRun) else made.spec.run
+
+
+def _representation(made: StoredRun | StoredEpisodes) -> RepresentationSpec:
+    return _run_spec(made).representation
+
+
 def current(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of a run frame that may be averaged, rows in order of their first run.
 
@@ -150,12 +203,18 @@ def labelled(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
 
 
 def chosen(results: Results) -> Chosen:
-    """Return all rows that the selection asks for, in order of their first run."""
-    keys = [run.key for run in results.runs if asked_for(run.spec, results.selection)]
-    problems = [results.damaged[key] for key in keys if key in results.damaged]
+    """Return all rows that the selection asks for, in order of their first run.
+
+    Each representation seed has one network (`of_one_network`).
+    """
+    asked = [run for run in results.runs if asked_for(run.spec, results.selection)]
+    problems = [results.damaged[run.key] for run in asked if run.key in results.damaged]
+    whole = [run for run in asked if run.key not in results.damaged]
+    kept, left = of_one_network(whole)
     frame = results.frame
-    runs = current(run_frame(frame[frame["key"].isin(keys)]))
-    return Chosen(results, labelled(runs, results), (), (*results.unread_runs, *problems))
+    runs = current(run_frame(frame[frame["key"].isin([run.key for run in kept])]))
+    notes = tuple(other_network_lines(left, "run"))
+    return Chosen(results, labelled(runs, results), notes, (*results.unread_runs, *problems))
 
 
 def rows_of_protocol(results: Results, report: str, rows: str = "") -> Chosen:
@@ -227,19 +286,22 @@ def own_rows(found: Chosen) -> Chosen:
     return own if own.labels else found
 
 
-def usual_rows(found: Chosen) -> Chosen:
+def usual_rows(found: Chosen, *apart: str) -> Chosen:
     """Return the rows that are meant where only methods are named.
 
-    On their protocol's shots, sessions, class order and recipe; of each method those with nothing
-    set by hand, and of class means the stronger variant too. A method without any such row keeps
-    all its rows.
+    On their protocol's shots, sessions, class order and recipe, but for the fields `apart`; of each
+    method those with nothing set by hand, and of class means the stronger variant too. A method
+    without any such row keeps all its rows.
     """
-    return _usual_rows(found, any_order=False)
+    registry = found.results.registry
 
+    def meant(spec: RunSpec) -> bool:
+        plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
+        own = on_own_terms(spec, registry, *apart)
+        return plain and usual_representation(spec, registry) and own
 
-def usual_rows_of_all_orders(found: Chosen) -> Chosen:
-    """Return the same, in whatever order the classes come."""
-    return _usual_rows(found, any_order=True)
+    having = {spec.method for spec in found.specs.values() if meant(spec)}
+    return found.where(lambda spec: spec.method not in having or meant(spec))
 
 
 def drawn_rows(found: Chosen, most: int) -> Chosen:
@@ -259,22 +321,10 @@ def drawn_rows(found: Chosen, most: int) -> Chosen:
     for label in sorted(specs, key=rank):
         spec = specs[label]
         kind = spec.method, spec.representation.name, spec.views
-        turns[label] = not same_shape(spec, registry), counts[kind]
+        turns[label] = not on_own_terms(spec, registry, "recipe"), counts[kind]
         counts[kind] += 1
     kept = set(sorted(specs, key=turns.__getitem__)[:most])
     return found.keep(label for label in found.labels if label in kept)
-
-
-def _usual_rows(found: Chosen, any_order: bool) -> Chosen:
-    registry = found.results.registry
-
-    def meant(spec: RunSpec) -> bool:
-        plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
-        own = on_own_terms(spec, registry, any_order)
-        return plain and usual_representation(spec, registry) and own
-
-    having = {spec.method for spec in found.specs.values() if meant(spec)}
-    return found.where(lambda spec: spec.method not in having or meant(spec))
 
 
 def _check_asked(results: Results, report: str) -> None:
@@ -305,12 +355,9 @@ def _check_names(results: Results, specs: Sequence[RunSpec]) -> None:
     """Refuse names that are neither stored nor registered: no command could make their runs."""
     selection = results.selection
     named: Mapping[str, tuple[Iterable[str], set[str]]] = {
-        "protocol": ((selection.protocol or "",), {spec.protocol.name for spec in specs}),
+        "protocol": ([selection.protocol or ""], {spec.protocol.name for spec in specs}),
         "method": (selection.methods, {spec.method for spec in specs}),
-        "representation": (
-            selection.representations,
-            {spec.representation.name for spec in specs},
-        ),
+        "representation": (selection.representations, {s.representation.name for s in specs}),
     }
     split, splits = selection.split, {*SPLITS, *(spec.split for spec in specs)}
     if split is not None and outlier_fraction(split) is None and split not in splits:

@@ -18,6 +18,7 @@ from fscil_bench.reporting.facts import (
     notes_text,
     numbers_text,
     parameters_text,
+    precision_text,
 )
 from fscil_bench.reporting.labels import named_values
 from fscil_bench.spec import RunSpec
@@ -40,7 +41,7 @@ def row_details(chosen: Chosen, label: str) -> dict[str, Facts]:
     found: dict[str, Facts] = {
         "Method": _method(spec, records),
         "Data": _data(spec, records, runs[0].metrics[-1].images),
-        "Representation": _representation(spec, records),
+        "Representation": _representation(spec, records, precision_text(chosen.of(label))),
         "Chance": _chance(spec, chosen.axes(label)),
         "Cost": _cost(records),
         "Made with": _environment(records),
@@ -72,7 +73,7 @@ def _data(spec: RunSpec, records: Records, scored: int) -> Facts:
     }
 
 
-def _representation(spec: RunSpec, records: Records) -> Facts:
+def _representation(spec: RunSpec, records: Records, precision: str) -> Facts:
     brought = spec.representation
     best = [record.representation_log.get("best_epoch") for record in records]
     chosen = _several(f"epoch {epoch}" for epoch in best if epoch is not None)
@@ -85,7 +86,7 @@ def _representation(spec: RunSpec, records: Records) -> Facts:
         "epochs": str(brought.recipe.epochs),
         "recipe": ", ".join(named_values(recipe)),
         "selection rule": f"{rule} ({chosen})" if chosen else rule,
-        "precision": brought.precision,
+        "precision": precision,
         "features of": {"plain": "the image", "flip": "image and mirror image, averaged"}[views],
     }
 
@@ -127,11 +128,12 @@ def _environment(records: Records) -> Facts:
 
 def _identity(spec: RunSpec, runs: Sequence[StoredRun], registry: Registry) -> Facts:
     brought = spec.representation
-    networks = dict.fromkeys(run.spec.representation.key for run in runs)
+    trained = dict.fromkeys(run.spec.representation.key for run in runs)
     return {
         "row": spec.row,
         "runs": " ".join(run.key for run in runs),
-        "representations": " ".join(networks),
+        "representations": " ".join(trained),
+        "networks": " ".join(dict.fromkeys(r.record.network for r in runs if r.record.network)),
         "data fingerprint": brought.data_fingerprint,
         "table of shots": spec.shots or "",
         "method's code": _code("method", spec.method, spec.code, registry),

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fscil_bench.params import params_dict
 from fscil_bench.report import Document, Figure, Notes, Part, ReportOutput, Section, Table
-from fscil_bench.reporting.figures import figure_style
+from fscil_bench.reporting.figures import cover_scripts, figure_style
 from fscil_bench.reporting.measures import plain
 from fscil_bench.reporting.tables import (
     csv_text,
@@ -17,6 +19,8 @@ from fscil_bench.reporting.tables import (
     escape_markdown,
     latex_table,
     markdown_table,
+    small_print,
+    table_notes,
 )
 from fscil_bench.request import Selection, seeds_text
 from fscil_bench.spec import digest_of
@@ -30,9 +34,10 @@ def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
     """Write a document: `stem`.md, `stem`.tex, and the files of its parts.
 
     Of each table `NAME.csv` and, if it is printed, `NAME.tex`; of each figure `NAME.png`,
-    `NAME.pdf` and `NAME.csv`; attachments under their own names, of which those in folders of
-    their own are not listed. `stem`.tex has all printed tables with the text between them; if a
-    table has that name and there is more than it, it is in `stem`-alone.tex too.
+    `NAME.pdf` and `NAME.csv` (and `NAME-names.csv`, where no font has the characters of some
+    names); attachments under their own names, of which those in folders of their own are not
+    listed. `stem`.tex has all printed tables with the text between them; if a table has that name
+    and there is more than it, it is in `stem`-alone.tex too.
 
     Raises:
         StoreError: the folder cannot be written to.
@@ -53,10 +58,12 @@ def write_document(document: Document, folder: Path, stem: str) -> ReportOutput:
         _write(folder / name, content)
     named = (*contents, *(name for name in document.attachments if "/" not in name))
     files = [folder / name for name in named]
+    warnings = list(document.warnings)
     for figure in _parts(document.parts, Figure):
-        files += _write_figure(figure, folder)
+        own, unread = _write_figure(figure, folder)
+        files, warnings = [*files, *own], [*warnings, *unread]
     missing = tuple(dict.fromkeys(lack.command for lack in document.lacks))
-    return ReportOutput(document, text, tuple(files), missing, tuple(document.warnings))
+    return ReportOutput(document, text, tuple(files), missing, tuple(warnings))
 
 
 def files_folder(folder: Path, selection: Selection, params: Any) -> Path:
@@ -148,30 +155,25 @@ def _markdown_of_table(table: Table) -> Iterator[str]:
     yield markdown_table(table)
     if table.formulas:
         yield escape_markdown(" ".join(map(plain, table.formulas)))
-    if table.notes:
-        yield _bullets(table.notes)
+    if notes := table_notes(table):
+        yield _bullets(notes)
 
 
 def _latex(parts: Sequence[Part]) -> Iterator[str]:
     for part in parts:
         match part:
             case str():
-                yield _small([part])
+                yield small_print([escape_latex(part)])
             case Table():
                 if part.printed:
-                    yield (_small([part.caption]) if part.caption else "") + latex_table(part)
+                    caption = [escape_latex(part.caption)] if part.caption else []
+                    yield (small_print(caption) if caption else "") + latex_table(part)
             case Notes():
                 if part.lines:
-                    yield _small(part.lines)
+                    yield small_print(map(escape_latex, part.lines))
             case Section():
                 yield f"\\textbf{{{escape_latex(part.title)}}}\n"
                 yield from _latex(part.parts)
-
-
-def _small(lines: Sequence[str]) -> str:
-    # Unlike a box, a group can go on over the end of a page.
-    body = " \\par\n".join(escape_latex(line) for line in lines)
-    return f"{{\\footnotesize\\raggedright\\noindent\n{body}\\par}}\n"
 
 
 def _bullets(lines: Sequence[str]) -> str:
@@ -186,16 +188,28 @@ def _write(path: Path, content: str | bytes) -> None:
         new.write_bytes(content)
 
 
-def _write_figure(figure: Figure, folder: Path) -> list[Path]:
+def _write_figure(figure: Figure, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write a figure and its numbers; return its files, and warnings."""
     # Without the dates the same numbers make the same files.
     metadata: Mapping[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}}
     with figure_style():
         drawing = figure.draw()
+        numbered = cover_scripts(drawing)
         for kind, entries in metadata.items():
             with replaced_file(folder / f"{figure.name}.{kind}") as new:
                 drawing.savefig(new, format=kind, metadata=entries)
-    _write(folder / f"{figure.name}.csv", csv_text(figure.numbers))
-    return [folder / f"{figure.name}.{kind}" for kind in (*metadata, "csv")]
+    tables = {f"{figure.name}.csv": figure.numbers}
+    if numbered:
+        names = pd.Series(numbered, name="name").rename_axis("number")
+        tables[f"{figure.name}-names.csv"] = names.reset_index()
+    for name, numbers in tables.items():
+        _write(folder / name, csv_text(numbers))
+    warning = (
+        f"{figure.name}.png: no installed font has the characters of {len(numbered)} names, which "
+        f"are numbered; {figure.name}-names.csv tells them"
+    )
+    files = [folder / name for name in (*(f"{figure.name}.{kind}" for kind in metadata), *tables)]
+    return files, [warning] * bool(numbered)
 
 
 def _folder_name(text: str) -> str:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import pandas as pd
+
 from fscil_bench.episodes.store import EpisodesRecord
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Recipe
 from fscil_bench.reporting.choice import Chosen
-from fscil_bench.reporting.labels import changed_params, differing_settings, named_values
+from fscil_bench.reporting.labels import (
+    changed_params,
+    differing_settings,
+    method_title,
+    named_values,
+)
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import RunRecord
 
@@ -24,7 +31,15 @@ def note_lines(chosen: Chosen) -> list[str]:
         *unequal_lines(list(chosen.specs.values())),
         *left_out_lines(chosen),
         *chosen.notes,
+        *name_lines({spec.method for spec in chosen.specs.values()}, chosen.results.registry),
     ]
+
+
+def name_lines(methods: Collection[str], registry: Registry) -> list[str]:
+    """Say what commands call methods that tables call otherwise."""
+    titles = {name: method_title(name, registry) for name in sorted(methods)}
+    words = [f"{title} is {name}" for name, title in titles.items() if title != name]
+    return [f"In commands {', '.join(words)}."] if words else []
 
 
 def fact_lines(rows: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
@@ -71,6 +86,7 @@ def row_facts(chosen: Chosen, label: str) -> dict[str, str]:
     records = [run.record for run in chosen.runs(label)]
     facts = {
         **training_facts(spec, registry),
+        "precision": f"precision {precision_text(chosen.of(label))}",
         **image_facts(spec, records),
         "split": f"split {spec.split}",
         "axes": axes_text(chosen.axes(label), spec.split),
@@ -81,6 +97,14 @@ def row_facts(chosen: Chosen, label: str) -> dict[str, str]:
         "notes": notes_text(records),
     }
     return {name: text for name, text in facts.items() if text}
+
+
+def precision_text(runs: pd.DataFrame) -> str:
+    """Return the precision of a row's runs; of several, which representation seeds have each."""
+    seeds = runs.groupby("precision")["representation_seed"].agg(numbers_text)
+    if len(seeds) == 1:
+        return str(seeds.index[0])
+    return " and ".join(f"{name} (representation_seed {own})" for name, own in seeds.items())
 
 
 def axes_text(axes: Collection[tuple[int, int]], split: str) -> str:
@@ -188,7 +212,10 @@ def bytes_text(counts: Sequence[int]) -> str:
 
 
 def notes_text(records: Records) -> str:
-    """Return the methods' remarks on their runs, each with all its values over the records."""
+    """Return the methods' remarks on their runs, each with all its values over the records.
+
+    A count that is 0 in all of them says that there was nothing to remark.
+    """
     values: dict[str, list[str]] = {}
     for record in records:
         for name, value in record.notes.items():
@@ -196,6 +223,7 @@ def notes_text(records: Records) -> str:
     texts = [
         f"{name} = {' / '.join(dict.fromkeys(each))} ({len(each)} of {_runs(len(records))})"
         for name, each in values.items()
+        if set(each) != {"0"}
     ]
     return f"the method notes {', '.join(texts)}" if texts else ""
 

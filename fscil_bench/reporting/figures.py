@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ MARGIN = 1.0
 """Inches beside the axes for names of lines."""
 
 STYLE: dict[str, Any] = {
+    "font.family": ["DejaVu Sans"],
     "font.size": 8,
     "axes.labelsize": 8,
     "xtick.labelsize": 7,
@@ -53,6 +55,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DASHES = ("-", "--", "-.", ":")
 SHARE = 1 / 6
 """Of an axis: values that together take less are told apart only if others leave it."""
+SHRUNK = 2 / 3
+"""To which part an axis must shrink for a panel of its own."""
 _LEGEND_CHARACTERS = 48
 _TICKS = 11
 _GREY = "0.7"
@@ -75,6 +79,59 @@ def figure_style() -> Iterator[None]:
 
     with style.context(["default", STYLE]):
         yield
+
+
+def cover_scripts(drawing: Figure) -> dict[str, str]:
+    """Give every text of a figure a face that has its characters.
+
+    Returns:
+        number -> text, of the texts that no installed face covers: these are numbered instead.
+    """
+    from matplotlib.text import Text
+
+    numbers: dict[str, str] = {}
+
+    def shown(text: str) -> str:
+        if _faces(text) is None:
+            return numbers.setdefault(text, f"#{len(numbers) + 1}")
+        return text
+
+    for axis in (axis for axes in drawing.axes for axis in (axes.xaxis, axes.yaxis)):
+        names = [label.get_text() for label in axis.get_ticklabels()]
+        if any(_faces(name) is None for name in names):  # what ticks show is drawn from a list
+            axis.set_ticks(axis.get_ticklocs(), [shown(name) for name in names])
+    for text in drawing.findobj(lambda artist: isinstance(artist, Text)):
+        assert isinstance(text, Text)
+        text.set_text(shown(text.get_text()))
+        text.set_fontfamily([*STYLE["font.family"], *(_faces(text.get_text()) or ())])
+    return {number: name for name, number in numbers.items()}
+
+
+@cache
+def _faces(text: str) -> tuple[str, ...] | None:
+    """Return faces beside the style's that a text needs; None where no face has a character."""
+    from matplotlib.font_manager import FontProperties, findfont, fontManager
+
+    own = findfont(FontProperties(family=STYLE["font.family"]))
+    lacking = {ord(c) for c in text if not c.isspace()} - _characters(own)
+    found: list[str] = []
+    for entry in fontManager.ttflist if lacking else ():
+        # Last Resort has a box for every character.
+        usable = entry.style == "normal" and not entry.name.startswith("Last Resort")
+        if usable and lacking & _characters(entry.fname):
+            found.append(entry.name)
+            lacking -= _characters(entry.fname)
+    return None if lacking else tuple(found)
+
+
+@cache
+def _characters(file: str) -> frozenset[int]:
+    from matplotlib.font_manager import get_font
+
+    try:
+        return frozenset(get_font(file).get_charmap())
+    except (OSError, RuntimeError):  # a font of colour bitmaps, or one that is gone
+        return frozenset()
 
 
 def new_figure(height: float, width: float = COLUMN_WIDTH) -> Figure:
@@ -120,21 +177,16 @@ def add_legend(
         text.set_text(label)
 
 
-def curves(
-    numbers: pd.DataFrame,
-    x_label: str = "Number of classes seen",
-    y_label: str = "Accuracy (%)",
-    behind: pd.DataFrame | None = None,
-    x: str = "classes_seen",
-) -> Figure:
-    """Return curves with interval bands, and a legend below, in the order given.
+def curves(numbers: pd.DataFrame, behind: pd.DataFrame | None = None) -> Figure:
+    """Return accuracy over classes seen as curves with interval bands, and a legend below.
+
+    Where `far_curves` has some, a panel above shows the others enlarged. A band that leaves
+    0 to 100 % is not drawn.
 
     Args:
-        numbers: a row a point: `label`, `x`, `mean`, and the band's `low` and `high` (or NaN).
-        x_label: what stands below the axes.
-        y_label: what stands beside them.
+        numbers: a row a point: `label`, `classes_seen`, `mean`, and the band's `low` and `high` (or
+            NaN), in %; the legend is in its order.
         behind: the same of thin grey lines with their names beside their last points.
-        x: the column of positions.
     """
     behind = numbers.iloc[:0] if behind is None else behind
     names = list(numbers["label"].unique())
@@ -145,21 +197,46 @@ def curves(
     height, width = 2.2 + 0.14 * math.ceil(lines / columns), COLUMN_WIDTH
     if len(behind):
         height, width = height + 0.6, width + MARGIN
-    figure = new_figure(height, width)
-    axes = figure.add_subplot()
-    handles = []
-    for index, name in enumerate(names):
-        style, points = look(index), numbers[numbers["label"] == name]
-        handles += axes.plot(points[x], points["mean"], **style)
-        band = {"color": style["color"], "alpha": 0.2, "linewidth": 0}
-        axes.fill_between(points[x], points["low"], points["high"], **band)
-    positions = sorted({*numbers[x], *behind[x]})
-    axes.set_xticks(positions[:: math.ceil(len(positions) / _TICKS)])
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    _draw_behind(axes, behind, x)
+    near = numbers[~numbers["label"].isin(far_curves(numbers))]
+    panels = 1 + (len(near) < len(numbers))
+    figure = new_figure(height + 1.3 * (panels - 1), width)
+    stacked = figure.subplots(panels, sharex=True, squeeze=False, height_ratios=[1, 0.7][:panels])
+    positions = sorted({*numbers["classes_seen"], *behind["classes_seen"]})
+    for (axes,) in stacked:
+        handles = _draw_curves(axes, numbers, names)
+        _draw_behind(axes, behind)
+        axes.set_xticks(positions[:: math.ceil(len(positions) / _TICKS)])
+        axes.set_ylabel("Accuracy (%)")
+    axes.set_xlabel("Number of classes seen")
+    if panels == 2:
+        low, high = _range(near)
+        stacked[0, 0].set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    unnamed = behind.drop_duplicates("label", keep="last")
+    for (axes,) in stacked:
+        within = unnamed["mean"].between(*axes.get_ylim())
+        _name_ends(axes, unnamed[within], _NAMES // panels)
+        unnamed = unnamed[~within]
     add_legend(figure, handles, labels, columns)
     return figure
+
+
+def far_curves(numbers: pd.DataFrame) -> list[str]:
+    """Return the labels of curves that take the others' room on an axis.
+
+    Those whose last points are `outlying`, if without them the axis shrinks to `SHRUNK` or less.
+    """
+    ends = numbers.drop_duplicates("label", keep="last")
+    far: list[str] = ends["label"][outlying(ends["mean"].to_numpy())].tolist()
+    near = numbers[~numbers["label"].isin(far)]
+    if not far or np.ptp(_range(near)) > SHRUNK * np.ptp(_range(numbers)):
+        return []
+    return far
+
+
+def far_sentence(numbers: pd.DataFrame) -> str:
+    """Return what a caption says of the panels of `curves`; nothing of a single one."""
+    far = far_curves(numbers)
+    return f" Above: enlarged, without {', '.join(far)}; below: all." if far else ""
 
 
 def outlying(values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -195,20 +272,44 @@ def spread(values: Sequence[float], gap: float) -> list[float]:
     return [float(place) for place in placed]
 
 
-def _draw_behind(axes: Axes, numbers: pd.DataFrame, x: str) -> None:
-    ends = numbers.drop_duplicates("label", keep="last")
-    for index, name in enumerate(ends["label"]):
+def _bands(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Return the bounds of the bands that are drawn, NaN elsewhere."""
+    bounds = numbers[["low", "high"]]
+    return bounds.where((bounds["low"] >= 0) & (bounds["high"] <= 100))
+
+
+def _range(numbers: pd.DataFrame) -> tuple[float, float]:
+    drawn = _bands(numbers).assign(mean=numbers["mean"])
+    return drawn.min().min(), drawn.max().max()
+
+
+def _draw_curves(axes: Axes, numbers: pd.DataFrame, names: Sequence[str]) -> list[Artist]:
+    handles: list[Artist] = []
+    for index, name in enumerate(names):
+        style, points = look(index), numbers[numbers["label"] == name]
+        handles += axes.plot(points["classes_seen"], points["mean"], **style)
+        bands = _bands(points)
+        band = {"color": style["color"], "alpha": 0.2, "linewidth": 0}
+        axes.fill_between(points["classes_seen"], bands["low"], bands["high"], **band)
+    return handles
+
+
+def _draw_behind(axes: Axes, numbers: pd.DataFrame) -> None:
+    for index, name in enumerate(numbers["label"].unique()):
         points = numbers[numbers["label"] == name]
         dash = DASHES[index % len(DASHES)]
-        axes.plot(points[x], points["mean"], color=_GREY, linewidth=0.6, linestyle=dash, zorder=1)
-    if ends.empty:
-        return
+        place = points["classes_seen"], points["mean"]
+        axes.plot(*place, color=_GREY, linewidth=0.6, linestyle=dash, zorder=1)
+
+
+def _name_ends(axes: Axes, ends: pd.DataFrame, room: int) -> None:
+    """Write beside the axes, where there is room for so many, the names of lines that end there."""
     low, high = axes.get_ylim()
-    places = spread(list(ends["mean"]), (high - low) / _NAMES)
+    places = spread(list(ends["mean"]), (high - low) / room)
     for (_, end), place in zip(ends.iterrows(), places, strict=True):
         axes.annotate(
             end["label"],
-            (end[x], end["mean"]),
+            (end["classes_seen"], end["mean"]),
             xytext=(1.03, place),
             textcoords=axes.get_yaxis_transform(),
             fontsize=5.5,

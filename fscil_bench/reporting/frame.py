@@ -46,6 +46,7 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "flags": lambda run: "; ".join(run.record.flags),
     "train_images": lambda run: run.record.train_images[1],
     "test_images": lambda run: run.record.test_images[1],
+    "network": lambda run: run.record.network,
     "data_fingerprint": lambda run: run.spec.representation.data_fingerprint,
     "row": lambda run: run.spec.row,
     "version": lambda run: run.spec.version,

@@ -22,7 +22,7 @@ _COPIED = ("dataset", "base_classes", "backbone", "pretraining", "images", "reci
 
 @dataclass(frozen=True)
 class RowName:
-    """The parts of a row's label: `representation` stands in brackets, or is "" if left unsaid."""
+    """The parts of a row's label; `representation` stands in brackets, or is "" if left unsaid."""
 
     method: str
     representation: str
@@ -34,9 +34,9 @@ class RowName:
 
 
 def row_labels(specs: Sequence[RunSpec], registry: Registry) -> list[str]:
-    """Return a name for each table row: the method, and what tells it from its other rows.
+    """Return a name for each table row: the method's title, and what tells it from its other rows.
 
-    `ldc [fact, dim=20] (steps=3, epochs=5)`: in brackets the representation, unless it is the
+    `LDC [fact, dim=20] (steps=3, epochs=5)`: in brackets the representation, unless it is the
     baseline's; then the parameters that are not the defaults, the one parameter in which the rows
     of a method differ if there is just one, settings that differ between them, and views that are
     not plain.
@@ -74,6 +74,13 @@ def changed_params(
     return {key: v for key, v in params.items() if defaults.get(key, v) != v}
 
 
+def method_title(name: str, registry: Registry) -> str:
+    """Return what tables call a method: its title, unless another one has the same."""
+    known = registry.plugins.get("method", {})
+    titles = [plugin.title for plugin in known.values()]
+    return known[name].title if name in known and titles.count(known[name].title) == 1 else name
+
+
 def _name(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> RowName:
     representation = spec.representation
     same = [
@@ -88,7 +95,7 @@ def _name(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> Row
     told = [name for name in mine if name == "views" and spec.views != PLAIN]
     told += [name for name in _differing(settings) if name not in told]
     outer += named_values({name: mine.get(name, _ABSENT) for name in told})
-    return RowName(spec.method, brought, tuple(outer))
+    return RowName(method_title(spec.method, registry), brought, tuple(outer))
 
 
 def _shown(
@@ -127,7 +134,6 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
             settings.update({f"image {key}": v for key, v in value.items()})
         else:
             settings[name] = value
-    settings["precision"] = representation["precision"]
     settings["data fingerprint"] = representation["data_fingerprint"]
     for name in _COPIED:
         if representation[name] != protocol[name]:

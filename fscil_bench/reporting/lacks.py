@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Lack
 from fscil_bench.reporting.choice import Chosen, plain_command
 from fscil_bench.reporting.statistics import PAIRING
@@ -32,24 +31,26 @@ def _of_row(label: str, chosen: Chosen, every: set[tuple[int, int]]) -> Iterator
     seeds: dict[int, list[int]] = {}
     for representation_seed, seed in sorted(wanted - axes):
         seeds.setdefault(representation_seed, []).append(seed)
-    spec, registry = chosen.spec(label), chosen.results.registry
     for representation_seed, own_seeds in seeds.items():
         what = f"{label}, {_seeds_in_words(own_seeds)}"
         if representation_seed:
             what += f", representation_seed {representation_seed}"
-        yield Lack(what, _command_like(spec, representation_seed, own_seeds, registry))
+        yield Lack(what, _command(chosen, chosen.spec(label), representation_seed, own_seeds))
 
 
 def _seeds_in_words(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {seeds_text(seeds)}"
 
 
-def _command_like(
-    spec: RunSpec, representation_seed: int, seeds: Sequence[int], registry: Registry
-) -> str:
-    representation = spec.representation.model_copy(update={"seed": representation_seed})
-    wanted = spec.model_copy(update={"representation": representation, "seed": seeds[0]})
-    return command_for(wanted, registry, seeds)
+def _command(chosen: Chosen, spec: RunSpec, representation_seed: int, seeds: Sequence[int]) -> str:
+    changes: dict[str, object] = {"seed": representation_seed}
+    brought, frame = spec.representation, chosen.frame
+    alike = frame["representation"] == brought.name
+    made = frame[alike & (frame["representation_seed"] == representation_seed)]
+    if len(made):  # another precision would be another network
+        changes["precision"] = made["precision"].iloc[0]
+    wanted = {"representation": brought.model_copy(update=changes), "seed": seeds[0]}
+    return command_for(spec.model_copy(update=wanted), chosen.results.registry, seeds)
 
 
 def _without_row(chosen: Chosen) -> Iterator[Lack]:

@@ -24,6 +24,7 @@ class Measure:
         latex: its formula as a sentence, mathematics between `$`, `%` written `\%`.
         better: which end is the good one.
         unit: of its values; accuracies are in %.
+        limits: between which its values lie.
         of: its value by `key`, of a results frame whose rows are in order of sessions.
         group: heading over this and neighbouring columns.
     """
@@ -35,6 +36,7 @@ class Measure:
     unit: Unit
     of: Callable[[pd.DataFrame], pd.Series]
     group: str = ""
+    limits: tuple[float, float] = (0, math.inf)
 
     @property
     def formula(self) -> str:
@@ -91,9 +93,10 @@ INTERVAL = (
 )
 """What an interval is (LaTeX)."""
 
-_ACCURACY = partial(Measure, better="highest", unit="%")
+PERCENT = (0.0, 100.0)
+_ACCURACY = partial(Measure, better="highest", unit="%", limits=PERCENT)
 _BY_CLASS = partial(_ACCURACY, group=_LAST)
-_LOSS = partial(Measure, better="lowest", unit="points")
+_LOSS = partial(Measure, better="lowest", unit="points", limits=(-100.0, 100.0))
 MEASURES: Mapping[str, Measure] = {
     measure.key: measure
     for measure in (
@@ -115,6 +118,7 @@ MEASURES: Mapping[str, Measure] = {
             "performance_retention",
             "PR",
             r"PR $= A_T / A_0$, in \%.",
+            limits=(0.0, math.inf),
             of=lambda f: 100 * _last(f, "accuracy") / _first(f, "accuracy").replace(0, math.nan),
         ),
         _BY_CLASS(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fscil_bench.errors import UsageError, nearest
@@ -18,27 +17,6 @@ HOW = (
 _FORM = re.compile(r"([^\s\[(]+)\s*(?:\[([^\]]*)\])?\s*(?:\((.*)\))?")
 # Labels write lists as [64,32]: a comma inside brackets ends no entry.
 _COMMA = re.compile(r",(?![^\[]*\])")
-
-
-@dataclass(frozen=True)
-class Selector:
-    """What a row must have: a method, perhaps a representation, and values as labels write them."""
-
-    text: str
-    method: str
-    representation: str | None
-    values: Mapping[str, str]
-    representation_values: Mapping[str, str]
-
-    def fits(self, spec: RunSpec) -> bool:
-        """Whether a row of this specification is meant."""
-        brought = spec.representation
-        return (
-            spec.method == self.method
-            and self.representation in (None, brought.name)
-            and _agree(self.values, _row_values(spec))
-            and _agree(self.representation_values, brought.params)
-        )
 
 
 def fitting(text: str, rows: Mapping[str, RunSpec]) -> list[str]:
@@ -56,51 +34,46 @@ def fitting(text: str, rows: Mapping[str, RunSpec]) -> list[str]:
     return [label for label in rows if label in named or not parts]
 
 
-def parse_selector(text: str) -> Selector:
-    """Return the selector of `METHOD [REPRESENTATION, name=value] (name=value, ...)`.
-
-    Raises:
-        UsageError: it is not written so.
-    """
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"cannot read {text!r} as a table row: {HOW}")
-    method, brought, settings = found.groups()
-    name, _, inner = (brought or "").partition(",")
-    representation = name.strip() or None
-    return Selector(text, method, representation, _values(settings or ""), _values(inner))
-
-
 def _fitting(text: str, rows: Mapping[str, RunSpec]) -> list[str]:
     """Return the rows that a selector means: those it fits, or the one whose label it is."""
     if text in rows:
         return [text]
-    selector = parse_selector(text)
-    own = {label: spec for label, spec in rows.items() if spec.method == selector.method}
+    form = _FORM.fullmatch(text)
+    if form is None:
+        raise UsageError(f"cannot read {text!r} as a table row: {HOW}")
+    method, brought, settings = form.groups()
+    name, _, rest = (brought or "").partition(",")
+    outer, inner = _values(settings or ""), _values(rest)
+    # A label begins with the method's title.
+    own = {
+        label: spec
+        for label, spec in rows.items()
+        if method in (spec.method, label.partition(" ")[0])
+    }
     if not own:
-        hint = nearest(selector.method, {spec.method for spec in rows.values()})
-        raise UsageError(f"no stored row is of method {selector.method!r}; {hint}")
-    _check(selector, list(own.values()))
-    found = [label for label, spec in own.items() if selector.fits(spec)]
+        hint = nearest(method, {spec.method for spec in rows.values()})
+        raise UsageError(f"no stored row is of method {method!r}; {hint}")
+    _check(text, outer, map(_row_values, own.values()))
+    _check(text, inner, (spec.representation.params for spec in own.values()))
+    found = [
+        label
+        for label, spec in own.items()
+        if name.strip() in ("", spec.representation.name)
+        and _agree(outer, _row_values(spec))
+        and _agree(inner, spec.representation.params)
+    ]
     if not found:
         listed = "\n  ".join(own)
         raise UsageError(f"no stored row fits {text!r}; the rows of its method are\n  {listed}")
     return found
 
 
-def _check(selector: Selector, own: Sequence[RunSpec]) -> None:
-    """Refuse names of values that no row of the method has.
-
-    Raises:
-        UsageError: there is one; the nearest known are named.
-    """
-    outer = {each for spec in own for each in _row_values(spec)}
-    inner = {each for spec in own for each in spec.representation.params}
-    for names, known in ((selector.values, outer), (selector.representation_values, inner)):
-        for name in names:
-            if name not in known:
-                hint = nearest(name, known)
-                raise UsageError(f"{selector.text!r}: no row has a value {name!r}; {hint}")
+def _check(text: str, wanted: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse names of values that no row has."""
+    known = {each for row in rows for each in row}
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"{text!r}: no row has a value {name!r}; {nearest(name, known)}")
 
 
 def _values(text: str) -> dict[str, str]:

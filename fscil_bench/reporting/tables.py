@@ -22,6 +22,14 @@ ROW_COLUMNS = (
 """What a table of rows begins with: their names, and how many runs each averages."""
 NOTHING = "–"
 """Stands in a cell without a value."""
+UNBOUNDED = (
+    f"± {NOTHING}: too few runs, as the interval would leave the range that the figure can have."
+)
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that act on a terminal, or turn the direction of a line."""
+_EXECUTED = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of texts that spreadsheets take for formulas."""
 
 _CHARACTERS = {
     "\\": r"\textbackslash{}",
@@ -59,7 +67,7 @@ _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"r
 def measure_columns(*keys: str) -> list[Column]:
     """Return the columns of measures (`MEASURES`): means with intervals, the best in bold."""
     found = [MEASURES[key] for key in keys]
-    return [Column(m.key, m.heading, m.group, best=m.better) for m in found]
+    return [Column(m.key, m.heading, m.group, best=m.better, limits=m.limits) for m in found]
 
 
 def printed_columns(table: Table) -> Sequence[Column]:
@@ -79,8 +87,14 @@ def flat(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """Return a frame as CSV: numbers at full precision, what is not there left empty."""
-    text: str = flat(frame).to_csv(index=False, lineterminator="\n")
+    """Return a frame as CSV: numbers at full precision, what is not there left empty.
+
+    A ' stands before texts that a spreadsheet would execute.
+    """
+    columns = flat(frame).copy()
+    for name in columns.select_dtypes(["object", "str"]):
+        columns[name] = columns[name].map(_inert)
+    text: str = columns.to_csv(index=False, lineterminator="\n")
     return text
 
 
@@ -109,16 +123,18 @@ def markdown_table(table: Table) -> str:
 
 
 def latex_table(table: Table) -> str:
-    r"""Return a booktabs tabular with its formulas and notes set below it.
+    r"""Return a booktabs tabular, and below it its formulas and notes.
 
-    Plain ASCII that pdflatex sets with no package but booktabs. The outer tabular is one box, so
-    that it stands in a table environment, a \resizebox or a standalone document alike.
+    Plain ASCII that pdflatex sets with no package but booktabs. Where the frame has a column
+    `citation`, its keys are cited behind the row's name. Notes are a paragraph of their own,
+    so that a tabular that is shrunk leaves them legible.
     """
     columns = printed_columns(table)
     lines = [
-        r"% Needs \usepackage{booktabs}.",
-        r"% Wider than the page? \resizebox{\linewidth}{!}{\input{...}}, of package graphicx.",
-        r"\begin{tabular}{@{}l@{}}",
+        r"% Needs \usepackage{booktabs}. Wider than the page? Then, with graphicx, before it:",
+        r"% \newcommand{\fscilfit}[1]{\resizebox{\linewidth}{!}{#1}}",
+        r"\providecommand{\fscilfit}[1]{#1}",
+        r"\fscilfit{%",
         rf"\begin{{tabular}}{{@{{}}{''.join(map(_alignment, columns))}@{{}}}}",
         r"\toprule",
         *_group_lines(columns),
@@ -126,14 +142,24 @@ def latex_table(table: Table) -> str:
         r"\midrule",
         *_row_lines(columns, flat(table.frame).to_dict("records")),
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}}",
     ]
     formulas = " ".join(map(latex_formula, table.formulas))
-    notes = [*filter(None, [formulas]), *map(escape_latex, table.notes)]
-    if notes:
-        lines[-1] += r" \\"
-        lines += [r"\parbox{\linewidth}{\footnotesize\raggedright", " \\par\n".join(notes) + "}"]
-    return "\n".join([*lines, r"\end{tabular}"]) + "\n"
+    notes = [*filter(None, [formulas]), *map(escape_latex, table_notes(table))]
+    return "\n".join(lines) + "\n" + (r"\par\smallskip" + small_print(notes) if notes else "")
+
+
+def small_print(lines: Iterable[str]) -> str:
+    """Return lines of LaTeX as small paragraphs, which may go on over the end of a page."""
+    body = " \\par\n".join(lines)
+    return f"{{\\footnotesize\\raggedright\\noindent\n{body}\\par}}\n"
+
+
+def table_notes(table: Table) -> list[str]:
+    """Return a table's notes, and why it shows some intervals as a dash, if it does."""
+    lines = flat(table.frame).to_dict("records")
+    cells = (cell_text(line, column) for line in lines for column in printed_columns(table))
+    return [*table.notes, *[UNBOUNDED] * any(cell.endswith(f"± {NOTHING}") for cell in cells)]
 
 
 def best_cells(columns: Sequence[Column], lines: Sequence[dict[Any, Any]]) -> set[tuple[int, str]]:
@@ -165,13 +191,16 @@ def cell_text(line: dict[Any, Any], column: Column) -> str:
         return _decimals(_number(line.get(column.key)), column.decimals)
     mean, half = (_number(line.get(f"{column.key}_{part}")) for part in ("mean", "half_width"))
     text = _decimals(mean, column.decimals)
-    missing = math.isnan(mean) or math.isnan(half)
-    return text if missing else f"{text} ± {_decimals(half, column.decimals)}"
+    if math.isnan(mean) or math.isnan(half):
+        return text
+    low, high = column.limits
+    bounded = low <= round(mean - half, 9) and round(mean + half, 9) <= high
+    return f"{text} ± {_decimals(half if bounded else math.nan, column.decimals)}"
 
 
 def escape_markdown(text: str) -> str:
     """Return text that Markdown shows as it is, also in a table's cell."""
-    text = re.sub(r"[\\|*`<]", r"\\\g<0>", " ".join(text.split()))
+    text = re.sub(r"[\\|*`<]", r"\\\g<0>", _visible(text))
     text = text.replace("](", r"]\(")
     text = re.sub(r"&(?=#?\w+;)", r"\&", text)
     # An underscore inside a word is no emphasis, and names in terminals stay readable without \.
@@ -181,13 +210,28 @@ def escape_markdown(text: str) -> str:
 def escape_latex(text: str) -> str:
     """Return text that LaTeX sets as it is; a letter it has no ASCII form for becomes U+XXXX."""
     # TeX would draw neighbouring hyphens together, as a dash.
-    parts = re.split(r"(?<=-)(?=-)", " ".join(text.split()))
+    parts = re.split(r"(?<=-)(?=-)", _visible(text))
     return "{}".join("".join(map(_character, part)) for part in parts)
 
 
 def latex_formula(latex: str) -> str:
     """Return a measure's formula with the letters outside its mathematics in ASCII."""
     return "".join(c if c.isascii() else _character(c) for c in latex)
+
+
+def _visible(text: str) -> str:
+    """Return text on one line, with control characters as U+XXXX."""
+    return _CONTROLS.sub(lambda found: f"U+{ord(found[0]):04X}", " ".join(text.split()))
+
+
+def _inert(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(_EXECUTED):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _number(value: Any) -> float:
@@ -236,6 +280,8 @@ def _row_lines(columns: Sequence[Column], lines: Sequence[dict[Any, Any]]) -> li
         cells = []
         for column in columns:
             text = _latex_cell(cell_text(line, column), column)
+            if column.key == "label" and line.get("citation"):
+                text += rf"~\cite{{{line['citation']}}}"
             strong = column.bold or (index, column.key) in best
             cells.append(rf"\textbf{{{text}}}" if strong else text)
         # At the start of a line, [ and * would be taken for arguments of the \\ before it.

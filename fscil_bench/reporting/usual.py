@@ -42,28 +42,19 @@ def usual_run(spec: RunSpec, registry: Registry) -> bool:
 
     Not so one of earlier code, which knew other parameters.
     """
-    protocol = registered_protocol(spec, registry)
     known = default_params(registry, "method", spec.method)
     return (
         set(spec.params) == set(known or spec.params)
         and usual_params(spec, registry)
         and usual_representation(spec, registry)
-        and alike(spec.protocol, protocol)
-        and spec.split == protocol.split
+        and on_own_terms(spec, registry)
         and spec.views == "plain"
     )
 
 
-def same_shape(spec: RunSpec, registry: Registry) -> bool:
-    """Return whether a run is on its protocol's own shots and sessions, whatever the recipe."""
+def on_own_terms(spec: RunSpec, registry: Registry, *apart: str) -> bool:
+    """Return whether a run is on its protocol's shots, sessions and recipe, but for some fields."""
     protocol = registered_protocol(spec, registry)
-    return alike(spec.protocol, protocol, "recipe") and spec.split == protocol.split
-
-
-def on_own_terms(spec: RunSpec, registry: Registry, any_order: bool = False) -> bool:
-    """Return whether a run has its protocol's own recipe too; with `any_order` of the classes."""
-    protocol = registered_protocol(spec, registry)
-    apart = ("class_order",) if any_order else ()
     return alike(spec.protocol, protocol, *apart) and spec.split == protocol.split
 
 

@@ -14,6 +14,7 @@ from pydantic import Field
 from fscil_bench.method import Method, MethodContext, Needs, Network, Terms
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
+from .._shared import citations
 from .._shared.augmentation import turned
 from .._shared.network import embedded
 from .._shared.state import part_of, prefixed
@@ -130,6 +131,8 @@ class Cec(EvolvedClassifier):
     """
 
     name = "cec"
+    title = "CEC"
+    bibtex = citations.CEC
     Params = CecParams
     needs = Needs(base_views=TURNED)
     pretrain_params = tuple(field.name for field in fields(CecParams))
@@ -197,6 +200,8 @@ class CecTrained(EvolvedClassifier):
     """
 
     name = "cec_trained"
+    title = "CEC-trained"
+    bibtex = citations.CEC
     Params = TrainedMetaParams
     needs = Needs(features=(), images=True)
     pretrain_params = tuple(field.name for field in fields(TrainedMetaParams))

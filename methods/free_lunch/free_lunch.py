@@ -15,6 +15,7 @@ from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext, Terms
 from fscil_bench.protocol import Queries, Session
 
+from .._shared import citations
 from .._shared.softmax import Fit, fit_cosine, fit_logistic
 from .._shared.statistics import Space, class_means, classifier_rows, covariance, in_space
 from .covariances import BudgetMode, StoredCovariances, check_budget, restore, store
@@ -93,6 +94,8 @@ class FreeLunch(Method):
     """
 
     name = "free_lunch"
+    title = "Free-Lunch"
+    bibtex = citations.FREE_LUNCH
     Params = FreeLunchParams
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "k": (1, 2),

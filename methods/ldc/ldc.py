@@ -13,6 +13,7 @@ import torch
 from fscil_bench.method import Method, MethodContext, Terms
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
+from .._shared import citations
 from .._shared.cosine import cosine_logits
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import (
@@ -90,6 +91,8 @@ class Ldc(Method):
     """
 
     name = "ldc"
+    title = "LDC"
+    bibtex = citations.LDC
     Params = LdcParams
     pretrain_params = UNIT_PARAMS
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {

@@ -14,6 +14,7 @@ from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext, Needs, Terms
 from fscil_bench.protocol import Queries, Session
 
+from .._shared import citations
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import class_means, in_space
 from .etf import simplex_etf
@@ -55,6 +56,8 @@ class NcFscil(Method):
     """
 
     name = "nc_fscil"
+    title = "NC-FSCIL"
+    bibtex = citations.NC_FSCIL
     needs = Needs(final_class_count=True)
     pretrain_params = ("dim", "base_epochs", "base_lr", "base_batch", "weight_decay")
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fscil_bench.errors import FscilError
 from fscil_bench.report import Column, Document, Figure, Notes, Report, Section, Table
-from fscil_bench.reporting.choice import Chosen, meant_rows, usual_rows_of_all_orders
+from fscil_bench.reporting.choice import Chosen, meant_rows, usual_rows
 from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.lacks import lacking_runs
 from fscil_bench.reporting.measures import formulas
@@ -82,14 +82,12 @@ class Compare(Report):
             FscilError: nothing stored fits, or there are not two rows to compare.
         """
         del frame
-        full = meant_rows(
-            self.results, self.name, params.rows, params.all, usual_rows_of_all_orders
-        )
+        full = meant_rows(self.results, self.name, params.rows, params.all, _of_all_orders)
         names = _short_names(full)
         chosen = replace(full, frame=full.frame.assign(label=full.frame["label"].map(names)))
         pairs, orders = compared_pairs(chosen), rankings(chosen)
         if pairs.empty:
-            listed = "\n  ".join(full.labels)
+            listed = "\n  ".join([*full.labels, *full.notes])
             raise FscilError(
                 "no two of the chosen rows share a seed on equal terms (classes, shots, test "
                 f"images, engine), so that nothing can be paired; the rows are\n  {listed}"
@@ -137,6 +135,10 @@ class Compare(Report):
 
 def _stem(figure: object) -> str:
     return str(figure).replace(" ", "-")
+
+
+def _of_all_orders(found: Chosen) -> Chosen:
+    return usual_rows(found, "class_order")
 
 
 def _short_names(chosen: Chosen) -> dict[str, str]:

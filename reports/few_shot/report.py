@@ -17,17 +17,19 @@ from fscil_bench.metrics import mean_interval
 from fscil_bench.params import AS_WORDS
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.report import Column, Document, Lack, Notes, Report, Table
-from fscil_bench.reporting.choice import asked_for
+from fscil_bench.reporting.choice import asked_for, of_one_network, other_network_lines
 from fscil_bench.reporting.facts import (
     bytes_text,
     fact_lines,
     flags_text,
     image_facts,
+    name_lines,
     notes_text,
     parameters_text,
     training_facts,
     unequal_lines,
 )
+from fscil_bench.reporting.measures import PERCENT
 from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.request import Design, RunRequest, Wanted, seeds_text
 from fscil_bench.running.commands import protocol_word, wanted_commands
@@ -105,7 +107,8 @@ class FewShot(Report):
         del frame
         registry = self.results.registry
         asked = [e for e in self.results.episodes if asked_for(e.spec.run, self.results.selection)]
-        stored = [each for each in asked if each.readable]
+        readable = [each for each in asked if each.readable]
+        stored, left = of_one_network(readable)
         problems = [f"left out: {each.damage}" for each in asked if not each.readable]
         damaged = [*self.results.unread_episodes, *problems]
         missing = self._missing(params, stored)
@@ -120,7 +123,7 @@ class FewShot(Report):
             parts=[
                 episode_table(rows, params.against),
                 *([DIFFERENCE.format(name=params.against)] if params.against else []),
-                Notes(episode_notes(rows, registry)),
+                Notes([*episode_notes(rows, registry), *other_network_lines(left, "set")]),
             ],
             lacks=[Lack("", command) for command in missing],
             warnings=damaged,
@@ -162,7 +165,7 @@ def episode_table(rows: Sequence[EpisodeRow], against: str) -> Table:
         UsageError: `against` names no row, or several.
     """
     settings = sorted({setting for row in rows for setting in row.accuracies})
-    columns = [Column(s.key, s.title, best="highest") for s in settings]
+    columns = [Column(s.key, s.title, best="highest", limits=PERCENT) for s in settings]
     if against:
         titles = {f"{s.key}_difference": f"{s.title} − {against}" for s in settings}
         columns += [Column(key, title, best="highest") for key, title in titles.items()]
@@ -186,6 +189,7 @@ def episode_notes(rows: Sequence[EpisodeRow], registry: Registry) -> list[str]:
     return [
         *fact_lines([(row.label, _facts(row, registry)) for row in rows]),
         *unequal_lines([row.spec for row in rows]),
+        *name_lines({row.spec.method for row in rows}, registry),
         *(
             f"{row.label}: {row.older} stored sets of episodes left out, made with an earlier "
             "version of the code."

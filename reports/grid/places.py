@@ -13,7 +13,7 @@ from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.choice import Chosen
-from fscil_bench.reporting.facts import left_out_lines, row_facts, unequal_lines
+from fscil_bench.reporting.facts import left_out_lines, name_lines, row_facts, unequal_lines
 from fscil_bench.reporting.labels import PLAIN, changed_params, named_values
 from fscil_bench.reporting.usual import alike, ruler_variant, usual_params, usual_representation
 from fscil_bench.spec import RunSpec, digest_of
@@ -124,6 +124,8 @@ def grid_notes(grid: Grid) -> list[str]:
         *lines,
         *unequal_lines(list(chosen.specs.values())),
         *left_out_lines(chosen),
+        *chosen.notes,
+        *name_lines({spec.method for spec in chosen.specs.values()}, chosen.results.registry),
         *(
             f"{count} stored {'row' if count == 1 else 'rows'} left out, {reason}."
             for reason, count in grid.left_out.items()

@@ -12,7 +12,7 @@ from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import StoreError
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Lack
-from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.choice import Chosen, of_one_network
 from fscil_bench.reporting.frame import Results
 from fscil_bench.request import Design, Wanted, seeds_text
 from fscil_bench.running.commands import wanted_commands
@@ -76,17 +76,21 @@ class Shelf:
         wanted = wanted_runs(variants.values(), protocol, results.registry)
         runs = [run for run in results.runs if _run_key(run) in wanted]
         episodes = [each for each in results.episodes if _episodes_key(each) in wanted]
+        both: list[StoredRun | StoredEpisodes] = [*runs, *episodes]
+        kept, left = of_one_network(both)
+        runs = [run for run in kept if isinstance(run, StoredRun)]
+        episodes = [each for each in kept if not isinstance(each, StoredRun)]
         made = [(run.record.created, run.spec) for run in runs]
         made += [(each.record.created, each.spec.run) for each in episodes]
         current = Current(made)
-        self.older = sum(not current.fits(spec) for _, spec in made)
+        self.older = len(left) + sum(not current.fits(spec) for _, spec in made)
         # Later entries replace earlier ones: of two with one key the newest stays.
         self._runs = {_run_key(r): r for r in self._whole(runs) if current.fits(r.spec)}
         drawn = self._whole(episodes)
         self._episodes = {_episodes_key(e): e for e in drawn if current.fits(e.spec.run)}
         self.missing = [each for key, each in wanted.items() if not self._has(key, each)]
-        kept = {run.key for run in self._runs.values()}
-        sessions = results.frame[results.frame["key"].isin(kept)]
+        shown = {run.key for run in self._runs.values()}
+        sessions = results.frame[results.frame["key"].isin(shown)]
         self._values = run_values(sessions, self._runs.values())
 
     @property

@@ -15,7 +15,7 @@ from fscil_bench.defaults import FIRST_METHOD, FIRST_PROTOCOL
 from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.report import Document, Report, Table
+from fscil_bench.report import Document, Notes, Report, Table
 from fscil_bench.reporting.choice import Chosen, asked_for, chosen, plain_command
 from fscil_bench.reporting.details import row_details
 from fscil_bench.reporting.facts import image_facts
@@ -76,7 +76,11 @@ class Site(Report):
         copies = {path: content for shelf in shelves for path, content in shelf.files.items()}
         return Document(
             title="Site",
-            parts=(_summary(runs, entries, shelves), *_numbers(frame, runs, entries)),
+            parts=(
+                _summary(runs, entries, shelves),
+                Notes([note for rows in found for note in rows.notes]),
+                *_numbers(frame, runs, entries),
+            ),
             warnings=self._damaged(),
             attachments={**pages.files, **asset_files(), **copies},
         )

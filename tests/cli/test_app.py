@@ -52,7 +52,7 @@ def test_run_list_and_report(folder: Path) -> None:
     assert listed.output.count("toy  ncm") == 3
     table = call(folder, "report", "main-table", "--protocol", "toy")
     assert table.exit_code == 0, table.output
-    assert "| ncm" in table.output
+    assert "| NCM" in table.output
     assert (folder / "results/reports/toy/main-table/main-table.csv").exists()
 
 
@@ -334,14 +334,14 @@ def test_strict_fails_once_the_table_is_shown(folder: Path, tmp_path: Path) -> N
     damaged.write_bytes(b"PK")
     plain, strict = call(folder, *words), call(folder, *words, "--strict")
     assert (plain.exit_code, strict.exit_code) == (0, 1)
-    assert "| ncm | 2 |" in strict.output
+    assert "| NCM | 2 |" in strict.output
     assert str(damaged) in strict.output
     record = sorted(tmp_path.glob("runs/toy/ncm/*/run.json"))[0]
     record.write_text("{")
     plain, strict = call(folder, *words), call(folder, *words, "--strict")
     assert (plain.exit_code, strict.exit_code) == (0, 1)
     for shown in (plain, strict):
-        assert "| ncm | 1 |" in shown.output
+        assert "| NCM | 1 |" in shown.output
         assert f"{record}: damaged" in shown.output
 
 
@@ -369,7 +369,7 @@ def test_a_report_takes_the_file_of_a_protocol(folder: Path) -> None:
     run(folder, "--method", "ncm")
     drawn = call(folder, "report", "main-table", "--protocol", str(TOY / "toy.toml"))
     assert drawn.exit_code == 0, drawn.output
-    assert "| ncm" in drawn.output
+    assert "| NCM" in drawn.output
 
 
 def test_listed_runs_tell_their_parameters(folder: Path) -> None:
@@ -484,7 +484,7 @@ def test_a_record_on_an_unknown_backbone_breaks_nothing(folder: Path, tmp_path: 
         assert done.exit_code == 0, done.output
         assert f"{moved / 'run.json'}: unknown backbone 'vit'" in done.output
     assert listed.output.count("toy  ncm") == 1
-    assert "| ncm | 1 |" in table.output
+    assert "| NCM | 1 |" in table.output
 
 
 def test_the_version() -> None:

@@ -43,7 +43,6 @@ def test_settings_are_never_mixed(factory: Any, rows: Any, toy_protocol: Protoco
         factory.spec(protocol=toy_protocol.override(train_images=100)),
         factory.spec(representation={"name": "fact"}),
         factory.spec(representation={"params": {"a": 1}}),
-        factory.spec(representation={"precision": "bf16"}),
         factory.spec(representation={"data_fingerprint": "0" * 16}),
     ]
 
@@ -98,6 +97,79 @@ def test_the_newest_of_repeated_seeds_stays(factory: Any) -> None:
 
     assert kept["created"].tolist() == [created(2)]
     assert (kept["older"].item(), kept["repeated"].item()) == (0, 1)
+
+
+OTHER_MACHINE = [(40, 0), (40, 10), (40, 20)]
+
+
+def test_runs_of_two_networks_are_never_pooled(factory: Any, rows: Any) -> None:
+    # Results of two machines copied together: each had some of the seeds.
+    old = [factory.spec(method, seed) for method in ("ncm", "ldc") for seed in (0, 1)]
+    runs = [
+        factory.write(spec, OTHER_MACHINE, network="a" * 16, created=created(day))
+        for day, spec in enumerate(old, start=1)
+    ]
+    runs += [
+        factory.write(factory.spec(seed=seed), network="b" * 16, created=created(9))
+        for seed in (2, 3)
+    ]
+
+    found = rows(*runs)
+
+    assert found.labels == ("ncm",)
+    assert found.axes("ncm") == {(0, 2), (0, 3)}
+    first = aggregate(found.frame, "label", ["first"]).loc["ncm"]
+    assert (first["first_mean"], first["first_half_width"]) == (90, 0)
+    assert found.notes == (
+        "4 runs of ldc, ncm left out: made from another network of representation cosine, "
+        "representation_seed 0, than the newest, so that more than the methods would differ.",
+    )
+
+
+def test_each_representation_seed_has_a_network_of_its_own(factory: Any, rows: Any) -> None:
+    specs = [
+        factory.spec(),
+        factory.spec(representation={"seed": 1, "precision": "bf16"}),
+        factory.spec(representation={"name": "fact"}),
+    ]
+    runs = [factory.write(spec, network=str(n) * 16) for n, spec in enumerate(specs, start=1)]
+
+    found = rows(*runs)
+
+    assert found.labels == ("ncm", "ncm [fact]")
+    assert found.axes("ncm") == {(0, 0), (1, 0)}
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("networks", "kept"),
+    [
+        (("", "a", "a"), 3),  # nothing else is known of that representation
+        (("", "a", "b"), 1),  # it may be either
+        (("", "", "b"), 3),
+        (("a", "", ""), 3),
+        (("", "", ""), 3),
+    ],
+)
+def test_a_record_without_network_has_the_only_one_known(
+    factory: Any, rows: Any, networks: tuple[str, ...], kept: int
+) -> None:
+    runs = [
+        factory.write(factory.spec(seed=seed), network=network, created=created(seed + 1))
+        for seed, network in enumerate(networks)
+    ]
+
+    assert len(rows(*runs).frame) == kept
+
+
+def test_old_records_of_two_precisions_are_of_two_networks(factory: Any, rows: Any) -> None:
+    trained = [{"precision": "fp32"}, {"precision": "bf16"}]
+    runs = [
+        factory.write(factory.spec(seed=seed, representation=own), created=created(seed + 1))
+        for seed, own in enumerate(trained)
+    ]
+
+    assert rows(*runs).axes("ncm") == {(0, 1)}
 
 
 def test_rows_that_are_kept_have_the_shortest_names(factory: Any, rows: Any) -> None:

@@ -197,3 +197,27 @@ def test_a_long_selection_has_a_short_name() -> None:
 
     assert first != second
     assert len(Path(first).name) <= LONGEST + 17
+
+
+def test_names_that_no_font_has_are_numbered_with_a_key(tmp_path: Path) -> None:
+    cat, dog = "\U0010fffd cat", "\U0010fffd dog"
+
+    def draw() -> Drawing:
+        drawing = new_figure(1.0)
+        axes = drawing.add_subplot()
+        axes.set_xticks([0, 1, 2], [cat, "horse", dog])
+        axes.set_title(cat)
+        drawings.append(drawing)
+        return drawing
+
+    drawings: list[Drawing] = []
+    figure = Figure("named", draw, pd.DataFrame({"x": [cat]}))
+    output = write_document(Document("T", [figure]), tmp_path, "t")
+
+    (axes,) = drawings[0].axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["#1", "horse", "#2"]
+    assert axes.get_title() == "#1"
+    key = (tmp_path / "named-names.csv").read_text("utf-8")
+    assert key == f"number,name\n#1,{cat}\n#2,{dog}\n"
+    assert tmp_path / "named-names.csv" in output.files
+    assert output.warnings[0].endswith("named-names.csv tells them")

@@ -174,3 +174,13 @@ SHOTS = "shots and method noise"
 )
 def test_what_varies_is_said(axes: set[tuple[int, int]], split: str, expected: str) -> None:
     assert axes_text(axes, split) == expected
+
+
+def test_a_row_of_both_precisions_says_so(factory: Any, rows: Any) -> None:
+    trained = [{"seed": 0}, {"seed": 1, "precision": "bf16"}, {"seed": 2}]
+    found = rows(*(factory.write(factory.spec(representation=each)) for each in trained))
+
+    (line,) = note_lines(found)
+
+    expected = "; precision bf16 (representation_seed 1) and fp32 (representation_seed 0 2); "
+    assert expected in line

@@ -9,9 +9,13 @@ from matplotlib.figure import Figure
 
 from fscil_bench.reporting.figures import (
     COLUMN_WIDTH,
+    cover_scripts,
     curves,
+    far_curves,
+    far_sentence,
     figure_style,
     look,
+    new_figure,
     outlying,
     spread,
 )
@@ -114,6 +118,45 @@ def test_lines_behind_are_grey_and_named_beside_the_axes() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["_hidden $a"]
 
 
+@pytest.fixture
+def collapsed() -> pd.DataFrame:
+    """Return three curves that end within 2 points of one another, and one at 1 %."""
+    ends = {"a": 55.0, "b": 54.0, "c": 53.0}
+    near = [points(name, [75.0, 65.0, end], 1.0) for name, end in ends.items()]
+    return pd.concat([*near, points("far", [75.0, 20.0, 1.0], 1.0)])
+
+
+def test_a_collapsed_curve_leaves_the_others_a_panel(collapsed: pd.DataFrame) -> None:
+    ends = [70.0, 10.0]
+    behind = pd.concat([points(f"{end:.0f}", [80.0, 60.0, end], math.nan) for end in ends])
+    with figure_style():
+        above, below = curves(collapsed, behind).axes
+
+    # Bands from 52 to 76, and 5 % of that on either side.
+    assert above.get_ylim() == pytest.approx((50.8, 77.2))
+    assert below.get_ylim()[0] < 1 < 80 < below.get_ylim()[1]
+    assert [[text.get_text() for text in axes.texts] for axes in (above, below)] == [["70"], ["10"]]
+    assert far_sentence(collapsed) == " Above: enlarged, without far; below: all."
+
+
+def test_one_panel_is_enough_where_the_axis_would_hardly_shrink(collapsed: pd.DataFrame) -> None:
+    ends = {"a": 9.0, "b": 8.0, "c": 7.0, "far": 1.0}
+    falling = pd.concat([points(name, [75.0, 40.0, end], 1.0) for name, end in ends.items()])
+
+    assert far_curves(falling) == []
+    assert far_sentence(collapsed[collapsed["label"] != "far"]) == ""
+
+
+def test_a_band_that_leaves_the_range_is_not_drawn() -> None:
+    wide = pd.concat(
+        [points("wide", [50.0, 50.0, 50.0], 60.0), points("b", [40.0, 45.0, 50.0], 1.0)]
+    )
+    with figure_style():
+        (axes,) = curves(wide).axes
+
+    assert 38 < axes.get_ylim()[0] < 39 and 51 < axes.get_ylim()[1] < 52
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -129,3 +172,14 @@ def test_lines_behind_are_grey_and_named_beside_the_axes() -> None:
 )
 def test_names_are_spread(values: list[float], expected: list[float]) -> None:
     assert spread(values, 2.0) == pytest.approx(expected)
+
+
+def test_a_script_that_the_usual_face_lacks_is_set_in_one_that_has_it() -> None:
+    with figure_style():
+        figure = new_figure(1.0)
+        text = figure.text(0, 0, "ᴕ")  # in DejaVu Serif alone, of what Matplotlib brings
+        assert cover_scripts(figure) == {}
+
+    assert text.get_text() == "ᴕ"
+    assert text.get_fontfamily()[0] == "DejaVu Sans"
+    assert any("Serif" in face for face in text.get_fontfamily()[1:])

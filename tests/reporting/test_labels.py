@@ -102,7 +102,6 @@ def test_settings_tell_rows_of_one_method_apart(
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("precision", "bf16", "precision=bf16"),
         ("data_fingerprint", "0" * 16, "data fingerprint=0000000000000000"),
         ("backbone", "resnet18", "representation's backbone=resnet18"),
     ],

@@ -52,6 +52,15 @@ def test_representation_seeds_of_other_rows_are_missing(factory: Any, rows: Any)
     }
 
 
+def test_runs_lack_from_the_network_that_others_have(factory: Any, rows: Any) -> None:
+    trained = [{"seed": 0}, {"seed": 1, "precision": "bf16"}]
+    runs = [factory.write(factory.spec("ncm", representation=each)) for each in trained]
+    runs.append(factory.write(factory.spec("ldc")))
+
+    (command,) = lacks(rows(*runs)).values()
+    assert command.endswith("--representation-seed 1 --precision bf16")
+
+
 def test_the_command_repeats_the_row_s_parameters(factory: Any, rows: Any) -> None:
     spec = factory.spec("ldc", params={"steps": 3, "widths": [64, 32]})
 

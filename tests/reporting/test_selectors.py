@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fscil_bench.errors import UsageError
-from fscil_bench.reporting.selectors import fitting, parse_selector
+from fscil_bench.reporting.selectors import fitting
 from fscil_bench.spec import RunSpec
 
 Row = tuple[str, Any, str, str]
@@ -46,6 +46,7 @@ def test_rows_by_method_values_and_representation(specs: Mapping[str, RunSpec]) 
     assert chosen(specs, "ncm") == [ncm]
     assert chosen(specs, "ldc (split=canonical); ncm") == [other, ncm]
     assert chosen(specs, "ldc (steps=3, widths=[8])") == [small, fact]
+    assert len(chosen(specs, "ldc (widths=[64,32], steps=3)")) == 1
     assert chosen(specs, "ldc [fact]") == [fact]
     assert chosen(specs, "ldc [cosine] (steps=3,widths=[8])") == [small]
     assert chosen(specs, "ldc [fact, virtual=5]") == [fact]
@@ -75,9 +76,3 @@ def test_a_row_of_an_unset_parameter(factory: Any) -> None:
     specs = {"x (a=1)": factory.spec("x", params={"a": 1}), "other": factory.spec("x")}
 
     assert fitting("x (a=unset)", specs) == ["other"]
-
-
-def test_a_comma_in_a_list_ends_no_entry() -> None:
-    selector = parse_selector("m (a=[1,2], b=3)")
-
-    assert selector.values == {"a": "[1,2]", "b": "3"}

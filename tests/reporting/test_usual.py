@@ -7,11 +7,11 @@ import pytest
 
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.reporting.choice import Chosen, chosen, usual_rows, usual_rows_of_all_orders
+from fscil_bench.reporting.choice import Chosen, chosen, usual_rows
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reporting.usual import (
     alike,
-    same_shape,
+    on_own_terms,
     usual_params,
     usual_representation,
     usual_run,
@@ -48,8 +48,9 @@ def test_other_epochs_are_not_usual_but_of_the_same_shape(
     wider = factory.spec("ncm", protocol=toy_protocol.override(way=2))
 
     assert not usual_run(longer, registry)
-    assert same_shape(longer, registry)
-    assert not same_shape(wider, registry)
+    assert on_own_terms(longer, registry, "recipe")
+    assert not on_own_terms(longer, registry)
+    assert not on_own_terms(wider, registry, "recipe")
 
 
 def test_what_a_paper_states_for_the_protocol_is_usual(factory: Any, registry: Registry) -> None:
@@ -75,7 +76,7 @@ def test_where_the_data_lie_makes_no_other_protocol(
     elsewhere = toy_protocol.model_copy(update={"data": "/some/where"})
 
     assert alike(elsewhere, toy_protocol)
-    assert same_shape(factory.spec("ncm", protocol=elsewhere), registry)
+    assert on_own_terms(factory.spec("ncm", protocol=elsewhere), registry)
     assert not alike(toy_protocol.override(epochs=5), toy_protocol)
     assert alike(toy_protocol.override(epochs=5), toy_protocol, "recipe")
 
@@ -107,5 +108,10 @@ def test_rows_that_are_meant_where_only_methods_are_named(
         return [name for name, spec in specs.items() if spec.key in keys]
 
     assert kept(usual_rows) == ["usual", "ruler", "stronger"]
-    assert kept(usual_rows_of_all_orders) == ["usual", "reordered", "ruler", "stronger"]
+    assert kept(lambda found: usual_rows(found, "class_order")) == [
+        "usual",
+        "reordered",
+        "ruler",
+        "stronger",
+    ]
     assert kept(usual_rows, rows.keep(rows.labels[1:3])) == ["set", "outliers"]

@@ -44,6 +44,10 @@ def table_lines(output: ReportOutput) -> list[str]:
     return [line for line in output.text.splitlines() if line.startswith("|")]
 
 
+def labels(output: ReportOutput) -> list[str]:
+    return [line.split(" | ")[0].removeprefix("| ") for line in table_lines(output)[2:]]
+
+
 def test_the_table_by_hand(factory: Any, make: Any) -> None:
     factory.write(factory.spec("ldc"), [(36, 0), (34, 6), (30, 15)])
     factory.write(factory.spec("ncm"), [(38, 0), (34, 1), (30, 0)])
@@ -69,27 +73,6 @@ def test_seeds_become_an_interval_that_says_what_varied(factory: Any, make: Any)
     assert "| ncm | 3 | 90.00 ± 0.00 | 80.00 ± 0.00 | 66.67 ± 16.56 |" in output.text
     assert "n = 3 over seed (shots and method noise), representation_seed 0" in output.text
     assert output.missing == ()
-
-
-def test_files_hold_what_is_shown(factory: Any, make: Any, tmp_path: Path) -> None:
-    factory.write(factory.spec())
-
-    output = make()
-
-    folder = tmp_path / "out"
-    assert [path.name for path in output.files] == [
-        "main-table.md",
-        "main-table.csv",
-        "main-table.tex",
-        "main-table-alone.tex",
-        "curve.png",
-        "curve.pdf",
-        "curve.csv",
-    ]
-    assert sorted(folder.iterdir()) == sorted(output.files)
-    assert (folder / "main-table.md").read_text("utf-8") == output.text
-    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert (folder / "curve.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_csv_has_full_precision(factory: Any, make: Any, tmp_path: Path) -> None:
@@ -128,43 +111,6 @@ def test_curve_csv_is_what_is_drawn(factory: Any, make: Any, tmp_path: Path) -> 
     assert (lines[5]["low"], lines[5]["high"], lines[5]["n"]) == ("", "", "1")
 
 
-def test_latex_states_formulas_and_terms_and_is_ascii(
-    factory: Any, make: Any, tmp_path: Path
-) -> None:
-    factory.write(factory.spec("a_b&c", params={"x": 1}))
-    factory.write(factory.spec("a_b&c", params={"x": 2}))
-
-    make()
-    text = (tmp_path / "out" / "main-table.tex").read_text("utf-8")
-
-    assert text.isascii()
-    assert r"a\_b\&c (x=1) & 1 & 90.00 & 80.00" in text
-    assert r"\multicolumn{3}{c}{Accuracy in session (\%)}" in text
-    assert "PD $= A_0 - A_T$" in text
-    assert "backbone resnet20" in text
-
-
-def test_names_of_users_do_not_break_the_table(
-    factory: Any, make: Any, toy_protocol: Protocol
-) -> None:
-    protocol = toy_protocol.override(title="A *bold* | title")
-    factory.write(factory.spec("x|y", protocol=protocol))
-
-    output = make()
-
-    assert output.text.startswith("# A \\*bold\\* \\| title (toy)\n")
-    assert table_lines(output)[-1].startswith("| x\\|y | 1 |")
-
-
-def test_rows_end_with_the_best(factory: Any, make: Any) -> None:
-    for method, base in (("b", 30), ("c", 10), ("a", 20)):
-        factory.write(factory.spec(method), [(36, 0), (34, 6), (base, 10)])
-
-    labels = [line.split(" | ")[0] for line in table_lines(make())[2:]]
-
-    assert labels == ["| c", "| a", "| b"]
-
-
 def test_rows_with_different_sessions_stand_side_by_side(
     factory: Any, make: Any, toy_protocol: Protocol
 ) -> None:
@@ -183,23 +129,30 @@ def test_rows_of_other_shots_or_sessions_wait_until_they_are_asked_for(
 ) -> None:
     short = toy_protocol.override(sessions=1)
     factory.write(factory.spec("ldc", protocol=short), [(36, 0), (34, 6)])
-    alone = [line.split(" | ")[0] for line in table_lines(make())[2:]]
+    assert labels(make()) == ["ldc"]
     factory.write(factory.spec("ncm", split="outlier:0.5"))
     factory.write(factory.spec("ncm"))
 
-    shown = {
-        name: [line.split(" | ")[0] for line in table_lines(output)[2:]]
-        for name, output in {
-            "usual": make(),
-            "split": make(split="outlier:0.5"),
-            "rows": make(params=MainTable.Params(rows="ldc; ncm (split=outlier:0.5)")),
-        }.items()
-    }
-
-    assert alone == ["| ldc"]
-    assert shown == {"usual": ["| ncm"], "split": ["| ncm"], "rows": ["| ncm", "| ldc"]}
+    assert labels(make()) == labels(make(split="outlier:0.5")) == ["ncm"]
+    named = make(params=MainTable.Params(rows="ldc; ncm (split=outlier:0.5)"))
+    assert labels(named) == ["ncm", "ldc"]
     assert "2 more rows are stored, with parameters set by hand or on other terms" in make().text
-    assert len(table_lines(make(params=MainTable.Params(all=True)))) == 2 + 3
+    assert len(labels(make(params=MainTable.Params(all=True)))) == 3
+
+
+def test_methods_have_titles_and_are_cited(factory: Any, make: Any, registry: Registry) -> None:
+    registry.plugins["method"]["free_lunch"] = load_registry().get("method", "free_lunch")
+    for method in ("ncm", "free_lunch"):
+        factory.write(factory.spec(method))
+
+    output = make(params=MainTable.Params(rows="free_lunch"))
+
+    assert labels(output) == ["Free-Lunch"]
+    assert labels(make(params=MainTable.Params(rows="Free-Lunch; ncm"))) == ["ncm", "Free-Lunch"]
+    assert "- In commands Free-Lunch is free_lunch." in output.text
+    folder = output.files[0].parent
+    assert r"Free-Lunch~\cite{yang2021freelunch} & 1" in (folder / "main-table.tex").read_text()
+    assert (folder / "references.bib").read_text().startswith("@inproceedings{yang2021freelunch,")
 
 
 def test_a_protocol_of_one_session_has_no_new_classes(
@@ -208,46 +161,6 @@ def test_a_protocol_of_one_session_has_no_new_classes(
     factory.write(factory.spec(protocol=toy_protocol.override(sessions=0)), [(36, 0)])
 
     assert "| ncm | 1 | 90.00 | 90.00 | 0.00 | 100.00 | 90.00 | – | – |" in make().text
-
-
-def test_missing_runs_come_with_their_commands(factory: Any, make: Any) -> None:
-    for seed in range(2):
-        factory.write(factory.spec("ncm", seed=seed))
-
-    output = make(methods=("ncm", "ldc"), seeds=(0, 1, 2))
-
-    assert output.missing == (
-        "fscil-bench run --method ncm --protocol toy --seeds 2 --precision fp32",
-        "fscil-bench run --method ldc --protocol toy --seeds 0-2",
-    )
-    assert (
-        "- ncm, seed 2: `fscil-bench run --method ncm --protocol toy --seeds 2 --precision fp32`"
-        in output.text
-    )
-
-
-def test_older_code_is_left_out_and_said_so(factory: Any, make: Any) -> None:
-    factory.write(factory.spec(seed=0), created="2024-01-01")
-    factory.write(factory.spec(seed=1), created="2024-01-01")
-    newest = [(40, 0), (40, 10), (40, 20)]
-    factory.write(factory.spec(seed=0, code="m2"), newest, created="2024-01-02")
-
-    output = make()
-
-    assert "| ncm | 1 | 100.00 | 100.00 | 100.00 |" in output.text
-    assert "2 runs left out, made with an earlier version of the code" in output.text
-
-
-def test_a_damaged_run_is_left_out_and_named(factory: Any, make: Any) -> None:
-    factory.write(factory.spec(seed=0))
-    damaged = factory.write(factory.spec(seed=1))
-    (damaged.folder / "predictions.npz").write_bytes(b"PK")
-
-    output = make()
-
-    assert "| ncm | 1 | 90.00 |" in output.text
-    assert len(output.warnings) == 1
-    assert str(damaged.folder) in output.warnings[0]
 
 
 def test_only_damaged_runs_make_no_table(factory: Any, make: Any) -> None:
@@ -263,15 +176,6 @@ def test_a_protocol_must_be_named(factory: Any, make: Any, toy_protocol: Protoco
 
     with pytest.raises(UsageError, match=r"--protocol; stored: other, toy"):
         make(None)
-
-
-def test_runs_of_other_protocols_are_not_shown(
-    factory: Any, make: Any, toy_protocol: Protocol
-) -> None:
-    factory.write(factory.spec("ncm"))
-    factory.write(factory.spec("ldc", protocol=toy_protocol.override(name="other")))
-
-    assert len(table_lines(make("toy"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -378,19 +282,3 @@ def test_a_part_of_the_table_leaves_the_whole_one_as_it_is(factory: Any, make: A
     assert all(path.read_bytes() == content for path, content in whole.items())
     assert [output.files[0].parent.name for output in parts] == ["method=ncm", "rows=ldc"]
     assert [line["label"] for line in lines_of(parts[1].files[1])] == ["ldc"]
-
-
-def test_averaged_views_are_a_row_that_says_so(factory: Any, make: Any, tmp_path: Path) -> None:
-    flag = "test-time views: image and mirror image averaged"
-    factory.write(factory.spec("ncm"))
-    factory.write(factory.spec("ncm", views="flip"), [(38, 0), (34, 6), (34, 10)], flags=(flag,))
-
-    output = make()
-
-    assert [line.split(" | ")[0] for line in table_lines(output)[2:]] == [
-        "| ncm (views=plain)",
-        "| ncm (views=flip)",
-    ]
-    assert f"flags: {flag}" in output.text
-    views = [line["views"] for line in lines_of(tmp_path / "out" / "main-table.csv")]
-    assert views == ["plain", "flip"]

@@ -165,7 +165,12 @@ def study(claims: ClaimsRuns, tmp_path: Path) -> Callable[..., ReportOutput]:
 @pytest.fixture
 def numbers(tmp_path: Path) -> Callable[[str], pd.DataFrame]:
     """Return a function that reads a CSV in `out` by the names of its rows."""
-    return lambda name: pd.read_csv(tmp_path / f"out/{name}.csv", index_col="label")
+
+    def read(name: str) -> pd.DataFrame:
+        frame = pd.read_csv(tmp_path / f"out/{name}.csv", index_col="label")
+        return frame.rename(lambda label: label.removeprefix("'"))  # before a + at the start
+
+    return read
 
 
 @pytest.fixture(scope="session")

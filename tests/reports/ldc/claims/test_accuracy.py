@@ -97,7 +97,7 @@ def episodes_of(claims: Any, method: str, shot: int, values: list[float]) -> Any
     schema = claims.registry.get("method", method).value.Params
     spec = claims.factory.spec(method, 0, claims.setup.protocol, params=vars(schema()))
     wanted = SimpleNamespace(run=spec, design=variant.episodes)
-    record = SimpleNamespace(created="2024-01-01")
+    record = SimpleNamespace(created="2024-01-01", network="")
     return SimpleNamespace(spec=wanted, record=record, accuracies=np.array(values), damage="")
 
 
