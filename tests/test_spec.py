@@ -12,7 +12,8 @@ from fscil_bench.spec import RunSpec, digest_of
 
 OF_BOTH = {"seed", "code", "engine"}
 CHANCE_AND_CODE = {"shots", *OF_BOTH, *(f"representation.{name}" for name in OF_BOTH)}
-"""Fields that runs of one table row may differ in, beside the precision."""
+PRECISION = "representation.precision"
+"""Fields that runs of one table row may differ in."""
 
 
 def changed(value: Any) -> Any:
@@ -52,10 +53,10 @@ def test_every_field_changes_the_key_and_chance_and_code_alone_leave_the_row(spe
     assert [path for path, key in keys.items() if key == spec.key] == []
     assert len(set(keys.values())) == len(keys)
     same = {path for path, variant in variants(spec) if variant.row == spec.row}
-    assert same == CHANCE_AND_CODE | {"representation.precision"}
+    assert same == CHANCE_AND_CODE | {PRECISION}
     trained = spec.representation
-    alike = {name for name, own in variants(trained) if own.training == trained.training}
-    assert alike == {"precision", "code", "engine"}
+    network = {path for path, other in variants(trained) if other.training == trained.training}
+    assert network == {"precision", "code", "engine"}
 
 
 @pytest.mark.parametrize("path", sorted(CHANCE_AND_CODE - {"shots"}))

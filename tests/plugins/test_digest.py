@@ -149,6 +149,11 @@ KEPT = {
     "text of an error": (HERE, 'f"no {x}"', '"no number"'),
     "another class of the file": (HERE, "    scale = 16", "    scale = 8"),
     "another function of a helper": (TOOLS, "unused(x):\n    return x", "unused(x):\n    return 2"),
+    "title and citation": (
+        HERE,
+        '"""What it is."""',
+        'title = "It"\n    bibtex = "@misc{it}" + twice',
+    ),
     "docstring of a helper": ("pack/shared/maths.py", "def power", '"""Powers."""\n\n\ndef power'),
     "title and citation": (HERE, '"""What it is."""', 'title = "It"\n    bibtex = "@m{i}" + twice'),
 }

@@ -72,7 +72,7 @@ def test_every_choice_moves_the_key(toy: Any) -> None:
         toy.run(precision="bf16"),
     ]
     assert len({stored.key for stored in runs}) == len(runs)
-    assert len({stored.spec.row for stored in runs}) == len(runs) - 3, "but for seeds, precision"
+    assert len({stored.spec.row for stored in runs}) == len(runs) - 3, "but for seeds and precision"
     own, seed, *_, other, precise = (stored.spec.representation.key for stored in runs)
     assert own == seed != other != precise, "seeds share a representation"
     assert toy.run(split="outlier:.250").key == toy.run(split="outlier:0.25").key
