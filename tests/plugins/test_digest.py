@@ -155,7 +155,6 @@ KEPT = {
         'title = "It"\n    bibtex = "@misc{it}" + twice',
     ),
     "docstring of a helper": ("pack/shared/maths.py", "def power", '"""Powers."""\n\n\ndef power'),
-    "title and citation": (HERE, '"""What it is."""', 'title = "It"\n    bibtex = "@m{i}" + twice'),
 }
 
 
