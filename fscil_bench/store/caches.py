@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from fscil_bench.data.reader import file_digest
 from fscil_bench.errors import StoreError
-from fscil_bench.store.files import write_text
+from fscil_bench.store.files import TEMPORARY, write_text
 
 TAG = "CACHEDIR.TAG"
 TAGGED = (
@@ -29,11 +29,27 @@ KINDS = {
 }
 """Folders of the cache, and what the engine calls what it keeps in them."""
 
-LEFT_OVER = re.compile(r"\..+\.[a-z0-9_]{8}")
+FILES = {
+    "images": re.compile(r"meta\.json|(train|test)(_[a-z]+)?\.(bin|npy)"),
+    "features": re.compile(r"done\.json|features\.npy"),
+    "pretrained": re.compile(r"tensors\.safetensors"),
+    "precision": re.compile(r"measured\.json"),
+}
+"""What the engine writes there; a folder with anything else in it is somebody's own."""
+
+LEFT_OVER = re.compile(rf"\..+\.{TEMPORARY}[a-z0-9_]{{8}}")
 """What `replaced_file` and `replaced_folder` call what is not whole yet."""
 
-HALF_WRITTEN = (".digests.json.*", ".CACHEDIR.TAG.*", ".writable.*")
+_EARLIER = (
+    *(r"digests\.json", r"CACHEDIR\.TAG", r"\.writable", r"(run|episodes)\.json"),
+    *(r"(weights|checkpoint)\.safetensors", "[0-9a-f]{16}"),
+    *(pattern.pattern for pattern in (*KINDS.values(), *FILES.values())),
+)
+EARLIER_LEFT_OVER = re.compile(rf"\.({'|'.join(_EARLIER)})(\.old)?\.[a-z0-9_]{{8}}")
+"""What earlier versions called it, of names that are the engine's own."""
+
 WORK = (
+    ".*",
     "representations/.*",
     "representations/*/.*",
     *(f"{kind}/*/*/.*" for kind in ("runs", "episodes", "reports", "tuned")),
@@ -67,7 +83,7 @@ def cached(cache: Path) -> Iterator[tuple[Path, int]]:
 def foreign(cache: Path) -> Iterator[Path]:
     """Yield what lies where caches are kept and is not the engine's."""
     for path in _kept(cache):
-        if not _is_own(path) and not LEFT_OVER.fullmatch(path.name):
+        if not _is_own(path) and not _is_left_over(path):
             yield path
 
 
@@ -76,12 +92,12 @@ def left_over(cache: Path, results: Path | None = None) -> Iterator[tuple[Path, 
 
     They are what killed processes left, or what others are writing at the moment.
     """
-    patterns = [(cache, name) for name in HALF_WRITTEN]
+    patterns = [(cache, ".*")]
     patterns += [(cache, f"{kind}/{name}") for kind in KINDS for name in (".*", "*/.*")]
     if results is not None:
-        patterns += [(results, name) for name in (".writable.*", *WORK)]
+        patterns += [(results, name) for name in WORK]
     for path in sorted({path for root, pattern in patterns for path in root.glob(pattern)}):
-        if LEFT_OVER.fullmatch(path.name) and not path.is_symlink():
+        if _is_left_over(path):
             yield path, path.stat().st_size if path.is_file() else _size(path)
 
 
@@ -127,7 +143,15 @@ def _kept(cache: Path) -> list[Path]:
 
 def _is_own(path: Path) -> bool:
     named = KINDS[path.parent.name].fullmatch(path.name) is not None
-    return named and path.is_dir() and not path.is_symlink()
+    if not named or not path.is_dir() or path.is_symlink():
+        return False
+    files = FILES[path.parent.name]
+    return all(files.fullmatch(each.name) or _is_left_over(each) for each in path.iterdir())
+
+
+def _is_left_over(path: Path) -> bool:
+    named = LEFT_OVER.fullmatch(path.name) or EARLIER_LEFT_OVER.fullmatch(path.name)
+    return named is not None and not path.is_symlink()
 
 
 def _size(folder: Path) -> int:

@@ -29,6 +29,10 @@ def work_folders(root: Path) -> list[Path]:
     return sorted(path for path in found if path.is_dir() or path.is_symlink())
 
 
+TEMPORARY = "fscil-"
+"""Stands before the random end of temporary names, so that they cannot be anybody else's."""
+
+
 class Keyed(Protocol):
     """What is recorded of finished work: its specification, with the key that this has."""
 
@@ -143,7 +147,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     """
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{TEMPORARY}")
         os.close(handle)
     new = Path(name)
     try:
@@ -168,8 +172,8 @@ def replaced_folder(path: Path, mark: str | None = None) -> Iterator[Path]:
     """
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
+        names = f".{path.name}.{TEMPORARY}", f".{path.name}.old.{TEMPORARY}"
+        new, old = (Path(tempfile.mkdtemp(dir=path.parent, prefix=name)) for name in names)
     try:
         with _explained(path):
             yield new

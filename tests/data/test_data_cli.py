@@ -202,7 +202,8 @@ def test_check_finds_a_cache_that_is_damaged_and_clear_removes_what_list_shows(
 
 def killed(folder: Path) -> list[Path]:
     """Write what a decode and a write of digests leave that are killed at once."""
-    names = ("images/.toy-0123.ab_d3fgh", "images/.toy-0123.old.abcdefgh", ".digests.json.k9abcde_")
+    decoded = "images/.toy-0123456789abcdef.ab_d3fgh"
+    names = (decoded, "images/.a.old.fscil-abcdefgh", ".digests.json.k9abcde_")
     left = [folder / "cache" / name for name in names]
     left[0].mkdir(parents=True)
     left[1].mkdir()

@@ -18,6 +18,7 @@ from fscil_bench.store.caches import (
     left_over,
     remembered_digests,
 )
+from fscil_bench.store.files import replaced_file, replaced_folder
 
 OWN = (
     "images/cifar100-0123456789abcdef",
@@ -26,7 +27,14 @@ OWN = (
     "pretrained/0123456789abcdef",
     "precision/0123456789abcdef",
 )
+FILES = {
+    "images": ["meta.json", "train.bin", "test_labels.npy"],
+    "features": ["done.json", "features.npy"],
+    "pretrained": ["tensors.safetensors", ".tensors.safetensors.abcdefgh"],
+    "precision": ["measured.json"],
+}
 FOREIGN = (
+    "images/flowers-0123456789abcdef",
     "images/holiday",
     "images/cifar100-0123456789abcdeg",
     "features/notes",
@@ -45,7 +53,8 @@ def clear(cache: Path, *words: str, **variables: str) -> Result:
 def made(root: Path, names: tuple[str, ...]) -> list[Path]:
     for name in names:
         (root / name).mkdir(parents=True)
-        (root / name / "file").write_text("content")
+        for file in FILES.get(name.partition("/")[0] if name in OWN else "", ["file"]):
+            (root / name / file).write_text("content")
     return [root / name for name in names]
 
 
@@ -66,7 +75,7 @@ def test_clear_removes_its_own_and_names_what_else_is_there(tmp_path: Path) -> N
     assert done.exit_code == 0, done.output
     assert [path.exists() for path in own] == [False] * len(own)
     assert all((path / "file").read_text() == "content" for path in others)
-    for path in (*others[:4], cache / "images" / "linked-0123456789abcdef"):
+    for path in (*others[:5], cache / "images" / "linked-0123456789abcdef"):
         assert f"left    {path}, which fscil-bench did not make" in done.output
     assert clear(cache, str(others[0])).exit_code == 2
     assert others[0].exists()
@@ -86,7 +95,7 @@ def test_what_a_run_caches_is_known_to_clear(new_toy: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize("tag", [None, "", "Signature: 8a477f597d28d172789f06886806bc55\n# pip\n"])
 def test_clear_touches_nothing_in_what_is_no_cache(tmp_path: Path, tag: str | None) -> None:
     kept = made(tmp_path, (*OWN, *FOREIGN))
-    (tmp_path / "images" / ".x.abcdefgh").mkdir()
+    (tmp_path / "images" / ".x.fscil-abcdefgh").mkdir()
     if tag is not None:
         (tmp_path / TAG).write_text(tag)
     before = sorted(tmp_path.rglob("*"))
@@ -113,17 +122,28 @@ def test_what_killed_writes_left_in_results_is_found(tmp_path: Path) -> None:
     names = (
         "representations/0123/.checkpoint.safetensors.ab_d3fgh",
         "representations/0123/.weights.safetensors.abcdefgh",
-        "runs/cub200/ncm/.0123.abcdefgh",
-        "tuned/cub200/cosine-1/.ncm.json.abcdefgh",
+        "runs/cub200/ncm/.0123456789abcdef.old.abcdefgh",
+        "tuned/cub200/cosine-1/.ncm.json.fscil-abcdefgh",
+        "..writable.fscil-abcdefgh",
     )
-    for name in (*names, "representations/0123/checkpoint.safetensors", "runs/a/b/.gitignore"):
+    others = ("reports/all/site/.notes.abcdefgh", "runs/a/b/.my.settings", "runs/a/b/.gitignore")
+    for name in (*names, "representations/0123/checkpoint.safetensors", *others):
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         (results / name).write_bytes(bytes(100))
     assert {path for path, _ in left_over(cache, results)} == {results / name for name in names}
     done = clear(cache, "leftovers", "--results", str(results))
     assert done.exit_code == 0, done.output
     kept = sorted(path.name for path in results.rglob("*") if path.is_file())
-    assert kept == [".gitignore", "checkpoint.safetensors"]
+    assert kept == [".gitignore", ".my.settings", ".notes.abcdefgh", "checkpoint.safetensors"]
+
+
+def test_temporary_names_are_known_as_such(tmp_path: Path) -> None:
+    cache, results = marked(tmp_path / "cache"), tmp_path / "results"
+    place = results / "runs" / "cub200" / "ncm"
+    with replaced_folder(place / "0123") as folder, replaced_file(place / "a.txt") as file:
+        found = {path for path, _ in left_over(cache, results)}
+        assert len(found) == 3
+        assert {folder, file} < found
 
 
 def test_a_file_is_read_again_only_when_it_has_changed(tmp_path: Path) -> None:
