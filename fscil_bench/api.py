@@ -14,7 +14,7 @@ from fscil_bench.episodes.run import plan_episodes
 from fscil_bench.episodes.run import run_episodes as make_episodes
 from fscil_bench.episodes.store import StoredEpisodes, episodes_frame, stored_episodes
 from fscil_bench.errors import FscilError, StoreError, UsageError
-from fscil_bench.options import Options
+from fscil_bench.options import Options, given_path
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry, expand_methods, load_registry
 from fscil_bench.progress import Progress, Silent, for_terminal
@@ -105,7 +105,7 @@ def run(
     shared = {
         "representation_params": representation_params or {},
         "split": split,
-        "index_list": None if index_list is None else Path(index_list),
+        "index_list": given_path(index_list),
         "overrides": overrides or {},
         "views": views,
     }
@@ -366,7 +366,7 @@ def make_report(
         unread_runs=_left_out(problems, store.results / "runs", protocol),
         unread_episodes=_left_out(damaged, store.results / "episodes", protocol),
     )
-    target = Path(folder) if folder else store.report_folder(name, protocol)
+    target = given_path(folder) or store.report_folder(name, protocol)
     if not plugin.value.whole:
         target = files_folder(target, selection, asked)
     try:

@@ -19,6 +19,11 @@ def option(default: Any, *flags: str, told: str) -> Any:
     return field(default=default, metadata={"flags": flags, "help": told})
 
 
+def given_path(value: Path | str | None) -> Path | None:
+    """Return a path that a user gave; an empty text is none, and never the current folder."""
+    return Path(value) if value is not None and str(value).strip() else None
+
+
 @dataclass(frozen=True)
 class Options:
     """What is not part of a result but decides where it comes from and how it is computed.
@@ -68,7 +73,11 @@ class Options:
                 raise UsageError(f"{str(each)!r}: a path holds no NUL character")
         for name in ("data_root", "results", "cache"):
             value = getattr(self, name)
-            object.__setattr__(self, name, Path(value) if value and str(value).strip() else None)
+            object.__setattr__(self, name, given_path(value))
+        weights = self.weights if str(self.weights or "").strip() else None
+        object.__setattr__(self, "weights", weights)
+        plugins = tuple(each for each in self.plugins if str(each).strip())
+        object.__setattr__(self, "plugins", plugins)
 
     @property
     def plugin_files(self) -> tuple[Path, ...]:

@@ -43,7 +43,7 @@ from fscil_bench.cli.options import (
 from fscil_bench.cli.tune import tune
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, StoreError
-from fscil_bench.options import Options
+from fscil_bench.options import Options, given_path
 from fscil_bench.request import parse_seeds, words
 
 if TYPE_CHECKING:
@@ -114,7 +114,11 @@ def run(
     ] = None,
     index_list: Annotated[
         Path | None,
-        typer.Option(help="Folder of session_2.txt ..., lists of shots in the published format."),
+        typer.Option(
+            parser=given_path,
+            metavar="<path>",
+            help="Folder of session_2.txt ..., lists of shots in the published format.",
+        ),
     ] = None,
     settings: Settings = NO_TEXTS,
     representation_settings: RepresentationSettings = NO_TEXTS,
@@ -236,7 +240,11 @@ def report(
     ] = NO_TEXTS,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the report's files; replaces those of the same name."),
+        typer.Option(
+            parser=given_path,
+            metavar="<path>",
+            help="Folder of the report's files; replaces those of the same name.",
+        ),
     ] = None,
     run_missing: Annotated[
         bool,

@@ -9,7 +9,7 @@ import typer
 
 from fscil_bench.cli.options import command, say, show
 from fscil_bench.errors import DataError, UsageError
-from fscil_bench.options import Options
+from fscil_bench.options import Options, given_path
 
 data_app = typer.Typer(
     no_args_is_help=True, help="Get, check and list data sets; make a protocol of your own."
@@ -29,7 +29,13 @@ def get(
     ],
     options: Options,
     source: Annotated[
-        Path | None, typer.Option("--from", help="Take this local archive or folder instead.")
+        Path | None,
+        typer.Option(
+            "--from",
+            parser=given_path,
+            metavar="<path>",
+            help="Take this local archive or folder instead.",
+        ),
     ] = None,
 ) -> None:
     """Fetch a data set from its published address, or take a local copy; verify it."""
@@ -163,12 +169,17 @@ def clear(
 @data_app.command()
 @command()
 def scan(
-    folder: Annotated[Path, typer.Argument(help="A folder of images, one folder a class; or CSV.")],
+    folder: Annotated[str, typer.Argument(help="A folder of images, one folder a class; or CSV.")],
     way: Annotated[int, typer.Option(help="New classes a session.")] = 5,
     shot: Annotated[int, typer.Option(help="Images of each new class.")] = 5,
     base: Annotated[str, typer.Option(help="Base classes: a number, or a share like 60%.")] = "60%",
     out: Annotated[
-        Path | None, typer.Option(help="Write the protocol to this TOML file, once it is whole.")
+        Path | None,
+        typer.Option(
+            parser=given_path,
+            metavar="<path>",
+            help="Write the protocol to this TOML file, once it is whole.",
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Let --out replace a file that is there.")
@@ -181,11 +192,14 @@ def scan(
     from fscil_bench.data.scan import scan as scanned
     from fscil_bench.store.files import write_text
 
+    place = given_path(folder)
+    if place is None:
+        raise UsageError("FOLDER is empty; name a folder of images, or . for this one")
     if out is not None:
         _check_target(out, force)
     elif force:
         raise UsageError("--force goes with --out FILE")
-    text = scanned(folder, way, shot, base)
+    text = scanned(place, way, shot, base)
     if out is None:
         show(text.rstrip())
         return

@@ -51,15 +51,19 @@ def take(reader: DatasetReader, given: Path, folder: Path, unofficial: bool) -> 
     """Copy a local archive or folder of a data set into `folder`, once its reader accepts it.
 
     Raises:
-        DataError: the reader finds nothing in it, the copy is not the published one and
-            `unofficial` does not allow that, or something else is in its place.
+        DataError: the reader finds nothing in it or needs no data, the copy is not the published
+            one and `unofficial` does not allow that, or something else is in its place.
     """
     if not given.exists():
         raise DataError(f"{given}: no such file or folder")
     source = reader.find((given,))
+    if source.path is None:
+        raise DataError(
+            f"{given}: data set {reader.name!r} is drawn by the program and needs no data"
+        )
     if source.unofficial and not unofficial:
         raise DataError(f"{given}: {source.unofficial}; --unofficial-data takes it all the same")
-    found = source.path or given
+    found = source.path
     # An archive is known by its name, a folder is looked for under the data set's.
     name = reader.download.filename if reader.download and found.is_file() else found.name
     target = folder / (reader.name if found.is_dir() else name)

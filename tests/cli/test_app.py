@@ -14,9 +14,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import fscil_bench
+from fscil_bench.api import make_report
 from fscil_bench.cli.app import app
 from fscil_bench.cli.options import parse_settings
 from fscil_bench.errors import UsageError
+from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.request import parse_seeds
 from fscil_bench.running.commands import command_for
@@ -77,6 +79,23 @@ def test_an_error_that_suggests_a_command_names_the_results(folder: Path, tmp_pa
     assert drawn.exit_code == 1
     assert "make one: fscil-bench run --method ncm --protocol glyphs" in drawn.output
     assert f"--results {tmp_path}" in drawn.output
+
+
+def test_an_empty_path_is_as_good_as_none(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(folder, "--method", "ncm")
+    empty = [word for name in ("weights", "plugin", "index-list") for word in (f"--{name}", "")]
+    again = run(folder, "--method", "ncm", *empty)
+    assert again.exit_code == 0, again.output
+    assert again.output.splitlines()[-2:] == done.output.splitlines()[-2:]
+    monkeypatch.chdir(tmp_path)
+    assert call(folder, "report", "main-table", "--protocol", "toy", "--out", " ").exit_code == 0
+    assert call(folder, "data", "scan", "").exit_code == 2
+    options = Options(weights=" ", plugins=["", "a.py"], results="", data_root="")
+    assert options == Options(plugins=("a.py",))
+    make_report("main-table", "toy", folder="", results=folder / "results")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("what", ["methods", "representations", "protocols", "reports"])

@@ -131,6 +131,9 @@ def test_get_takes_a_local_copy_for_a_protocols_data_set(tmp_path: Path) -> None
     got = output(tmp_path, "get", "tiny_imagenet100", "--from", str(given))
     assert got == f"tiny_imagenet: {target}\n"
     assert target.read_bytes() == given.read_bytes()
+    refused = f"{given}: data set 'glyphs' is drawn by the program and needs no data"
+    assert refused in failure(tmp_path, "get", "glyphs", "--from", str(given))
+    assert list(target.parent.iterdir()) == [target]
 
 
 def test_scan_writes_a_protocol_once_it_is_whole(tmp_path: Path) -> None:
