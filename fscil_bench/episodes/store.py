@@ -17,7 +17,7 @@ from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.request import Design
 from fscil_bench.spec import RunSpec, digest_of
 from fscil_bench.store.files import read_record, replaced_folder, work_folders, write_text
-from fscil_bench.store.runs import Store, refuse_foreign
+from fscil_bench.store.runs import Amount, Count, Number, Store, refuse_foreign
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,14 +73,14 @@ class EpisodesRecord(BaseModel):
     schema_version: int = SCHEMA_VERSION
     key: str
     spec: EpisodesSpec
-    train_images: tuple[int, int]
-    test_images: tuple[int, int]
-    pretrain_seconds: float = 0.0
-    base_seconds: float = 0.0
-    seconds: float = 0.0
-    state_bytes: int = 0
+    train_images: tuple[Count, Count]
+    test_images: tuple[Count, Count]
+    pretrain_seconds: Amount = 0.0
+    base_seconds: Amount = 0.0
+    seconds: Amount = 0.0
+    state_bytes: Count = 0
     flags: tuple[str, ...] = ()
-    notes: dict[str, int | float | str] = {}
+    notes: dict[str, Number | str] = {}
     parameters: str = ""
     network: str = ""
     environment: dict[str, Any] = {}

@@ -18,11 +18,8 @@ import numpy as np
 from platformdirs import user_cache_path
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from fscil_bench.errors import StoreError, UsageError
-from fscil_bench.metrics import (
-    SessionMetrics,
-    session_metrics,
-)
+from fscil_bench.errors import StoreError, UsageError, shown
+from fscil_bench.metrics import NOT_SCORED, SessionMetrics, session_metrics
 from fscil_bench.options import Options
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.caches import KINDS
@@ -41,6 +38,13 @@ SCHEMA_VERSION = 1
 RESULTS_VARIABLE = "FSCIL_BENCH_RESULTS"
 CACHE_VARIABLE = "FSCIL_BENCH_CACHE"
 PREDICTIONS, ARTIFACTS = "predictions.npz", "artifacts.npz"
+MOST_CLASSES = np.iinfo(np.int16).max
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Number = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[float, Field(allow_inf_nan=False)]
+"""What records hold: anything beyond can only be damage, and would spoil whole reports."""
 
 
 class SessionRecord(BaseModel):
@@ -48,11 +52,11 @@ class SessionRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    index: int
-    classes_seen: int
-    learn_seconds: Annotated[float, Field(ge=0)]
-    score_seconds: Annotated[float, Field(ge=0)]
-    state_bytes: Annotated[int, Field(ge=0)]
+    index: Count
+    classes_seen: Count
+    learn_seconds: Amount
+    score_seconds: Amount
+    state_bytes: Count
 
 
 class RunRecord(BaseModel):
@@ -77,14 +81,14 @@ class RunRecord(BaseModel):
     key: str
     spec: RunSpec
     class_names: tuple[str, ...]
-    train_images: tuple[int, int]
-    test_images: tuple[int, int]
+    train_images: tuple[Count, Count]
+    test_images: tuple[Count, Count]
     sessions: tuple[SessionRecord, ...]
-    pretrain_seconds: float = 0.0
-    peak_memory: int = 0
-    load: float = 0.0
+    pretrain_seconds: Amount = 0.0
+    peak_memory: Count = 0
+    load: Amount = 0.0
     flags: tuple[str, ...] = ()
-    notes: dict[str, int | float | str] = {}
+    notes: dict[str, Number | str] = {}
     parameters: str = ""
     network: str = ""
     representation_log: dict[str, Any] = {}
@@ -95,8 +99,9 @@ class RunRecord(BaseModel):
     @classmethod
     def _has_numbers(cls, log: dict[str, Any]) -> dict[str, Any]:
         for name in ("seconds", "best_epoch"):
-            if not isinstance(log.get(name, 0), int | float | None):
-                raise ValueError(f"{name} is {log[name]!r}, no number")
+            value = log.get(name)
+            if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1e12):
+                raise ValueError(f"{name} is {shown(value)}, no number")
         return log
 
 
@@ -347,8 +352,8 @@ def read_run(folder: Path) -> StoredRun:
     record = read_record(path, RunRecord, SCHEMA_VERSION)
     refuse_foreign(record.spec, path)
     protocol = record.spec.protocol
-    seen = [protocol.classes_seen(t) for t in range(protocol.sessions + 1)]
-    if [session.classes_seen for session in record.sessions] != seen:
+    seen = [(t, protocol.classes_seen(t)) for t in range(protocol.sessions + 1)]
+    if [(session.index, session.classes_seen) for session in record.sessions] != seen:
         raise StoreError(f"{path}: damaged, its sessions are not the protocol's; {remedy(folder)}")
     if len(record.class_names) != protocol.classes_used:
         raise StoreError(
@@ -362,8 +367,11 @@ def refuse_foreign(spec: RunSpec, path: Path) -> None:
     """Refuse a specification that names what this version does not have, read from `path`.
 
     Raises:
-        StoreError: its backbone is not known.
+        StoreError: its backbone is not known, or a seed is none.
     """
+    for seed in (spec.seed, spec.representation.seed):
+        if not 0 <= seed < 2**63:
+            raise StoreError(f"{path}: damaged, seed {shown(seed)}; {remedy(path.parent)}")
     try:
         feature_dim(spec.protocol.backbone)
     except UsageError as error:
@@ -383,7 +391,9 @@ def _check_arrays(record: RunRecord, predictions: np.ndarray, targets: np.ndarra
         raise ValueError(f"predictions are {predictions.dtype}, targets {targets.dtype}")
     if targets.ndim != 1 or predictions.shape != (len(record.sessions), len(targets)):
         raise ValueError(f"predictions are {predictions.shape}, targets {targets.shape}")
-    seen = np.array([session.classes_seen for session in record.sessions], dtype=targets.dtype)
+    if targets.min() < 0 or targets.max() > MOST_CLASSES or predictions.min() < NOT_SCORED:
+        raise ValueError("targets or predictions are no classes")
+    seen = np.array([session.classes_seen for session in record.sessions])
     # Fewer sessions than the data set has classes for leave test images of later classes.
     counts = np.bincount(targets, minlength=seen[-1])[: seen[-1]]
     if (counts.min(), counts.max()) != record.test_images:

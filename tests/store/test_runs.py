@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,13 @@ def test_a_damaged_record_is_named_with_remedy(stored: StoredRun, text: str, pro
         ("class_names", ["a"], "it names 1 classes, the protocol has 6; remove the folder"),
         ("representation_log", {"seconds": "b"}, "seconds is 'b', no number; remove"),
         ("representation_log", {"best_epoch": [3]}, r"best_epoch is \[3\], no number; remove"),
+        ("representation_log", {"seconds": 1e300}, r"seconds is 1e\+300, no number; remove"),
         ("sessions.1.state_bytes", -1, r"damaged at sessions\.1\.state_bytes"),
+        ("sessions.1.state_bytes", 10**30, r"damaged at sessions\.1\.state_bytes"),
+        ("sessions.1.learn_seconds", math.inf, r"damaged at sessions\.1\.learn_seconds"),
+        ("sessions.1.index", 2, "its sessions are not the protocol's; remove the folder"),
+        ("train_images", [-3, 5], r"damaged at train_images\.0"),
+        ("load", math.nan, "damaged at load"),
         ("spec.rehearsal", 3, r"has spec\.rehearsal, which .*another version wrote it"),
         ("schema_version", SCHEMA_VERSION - 1, r"schema version \d, .*; remove the folder"),
         ("schema_version", SCHEMA_VERSION + 1, "; update fscil-bench, or remove the folder"),
@@ -202,6 +209,8 @@ def test_truncated_and_missing_predictions_are_named(stored: StoredRun, keep: in
         (lambda p, t: (np.where(p == 0, 5, p), t), "not seen yet"),
         (lambda p, t: (np.where(p == 0, -1, p), t), "lack test images"),
         (lambda p, t: (p, t.reshape(2, -1)), "targets"),
+        (lambda p, t: (p, np.where(t == 5, 3 * 10**16, t.astype(int))), "are no classes"),
+        (lambda p, t: (np.where(p < 0, -2, p), t), "are no classes"),
     ],
 )
 def test_odd_arrays_are_damage(store: Store, stored: StoredRun, change: Any, problem: str) -> None:
