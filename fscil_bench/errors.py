@@ -26,6 +26,10 @@ class StoreError(FscilError):
     """Something stored cannot be read or written."""
 
 
+class WriteError(StoreError):
+    """Nothing can be written where results are kept: what else is to be made would fail too."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a phrase naming the known names closest to `name`, or all of them if none is close."""
     names = sorted(set(known))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fscil_bench.metrics import average_accuracy, mean_interval
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.reporting.tables import escape_markdown
 from fscil_bench.running.commands import named_with_changes
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import StoredRun
@@ -48,7 +49,7 @@ def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:
             str(len(own)),
         ]
         cells += [_cell([figure(run) for run in own]) for figure in FIGURES.values()]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(map(escape_markdown, cells))} |")
     return "\n".join(lines)
 
 

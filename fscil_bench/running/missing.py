@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fscil_bench.episodes.run import EpisodesPlan, plan_episodes, run_episodes
 from fscil_bench.episodes.store import find_episodes
-from fscil_bench.errors import FscilError, StoreError
+from fscil_bench.errors import FscilError, StoreError, WriteError
 from fscil_bench.request import Wanted
 from fscil_bench.running.workbench import Plan, Workbench
 
@@ -18,6 +18,9 @@ def make_missing(bench: Workbench, wanted: Sequence[Wanted]) -> tuple[str, ...]:
     in time was timed side by side. Everything is planned before anything is run. A run that fails
     does not stop the others, and what an interruption leaves out is made when the same is wanted
     again. A run whose arrays cannot be read counts as not stored.
+
+    Raises:
+        WriteError: results cannot be written; no other run is begun.
     """
     todo: list[tuple[Wanted, Callable[[], object]]] = []
     failures: dict[str, None] = {}
@@ -37,6 +40,8 @@ def make_missing(bench: Workbench, wanted: Sequence[Wanted]) -> tuple[str, ...]:
             task.update(number, title)
             try:
                 work()
+            except WriteError:
+                raise
             except (Exception, SystemExit) as error:
                 kind = "" if isinstance(error, FscilError) else f"{type(error).__name__}: "
                 failures[f"{title}: {kind}{error}"] = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.errors import FscilError, UsageError, nearest
+from fscil_bench.errors import FscilError, UsageError, WriteError, nearest
 from fscil_bench.plugins.registry import Registry, expand_methods
 from fscil_bench.progress import Progress
 from fscil_bench.request import RunRequest
@@ -113,6 +113,8 @@ def make_all(
 ) -> list[Made]:
     """Make every plan, in order; one's failure does not cost the others theirs.
 
+    Once nothing can be written, no other is begun.
+
     Args:
         plans: what is made.
         make: makes one of them.
@@ -124,6 +126,7 @@ def make_all(
 
     Raises:
         FscilError: some failed. The error of a single plan is raised as it is.
+        WriteError: results cannot be written.
     """
     made, failures = [], 0
     with progress.task(kind, len(plans), [alike(plan) for plan in plans]) as task:
@@ -132,6 +135,8 @@ def make_all(
             try:
                 made.append(make(plan))
                 told(title(plan), made[-1])
+            except WriteError:
+                raise
             except (Exception, SystemExit) as error:
                 if len(plans) == 1:
                     raise

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fscil_bench.errors import StoreError
+from fscil_bench.errors import StoreError, WriteError
 from fscil_bench.spec import digest_of
 
 
@@ -218,7 +218,7 @@ def _explained(path: Path) -> Iterator[None]:
             raise StoreError(f"{place}: cannot be read ({error.strerror or error})") from error
         # The name of a temporary file beside `path` would tell a user nothing.
         shown = path if place.parent == whole.parent else place
-        raise StoreError(
+        raise WriteError(
             f"{shown}: cannot be written ({error.strerror or error}); choose "
             f"another folder with --results, --cache or --out, or make room"
         ) from error

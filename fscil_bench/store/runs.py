@@ -38,6 +38,8 @@ SCHEMA_VERSION = 1
 RESULTS_VARIABLE = "FSCIL_BENCH_RESULTS"
 CACHE_VARIABLE = "FSCIL_BENCH_CACHE"
 PREDICTIONS, ARTIFACTS = "predictions.npz", "artifacts.npz"
+PROBE = 2**16
+"""Bytes that are written to see whether there is room: a full disk still takes an empty file."""
 MOST_CLASSES = np.iinfo(np.int16).max
 
 
@@ -231,11 +233,11 @@ class Store:
         """Try to write below both folders, so that no long work ends in vain.
 
         Raises:
-            StoreError: one of them cannot be written to.
+            WriteError: one of them cannot be written to.
         """
         for folder in (self.results, self.cache):
             with replaced_file(folder / ".writable") as probe:
-                probe.touch()
+                probe.write_bytes(bytes(PROBE))
             (folder / ".writable").unlink(missing_ok=True)
 
     def run_folder(self, spec: RunSpec) -> Path:

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from fscil_bench.errors import StoreError
+from fscil_bench.errors import StoreError, WriteError
 from fscil_bench.store.files import replaced_file
 
 
@@ -28,7 +28,7 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], meta: Mapping[
         with replaced_file(path) as new:
             save_file(ready, new, metadata=header)
     except SafetensorError as error:
-        raise StoreError(
+        raise WriteError(
             f"{path}: cannot be written ({error}); choose another folder with "
             "--results, --cache or --out, or make room"
         ) from error

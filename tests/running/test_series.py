@@ -1,4 +1,4 @@
-"""The table after a series of runs, groups of methods, and parameters stated for a protocol."""
+"""A series of runs, groups of methods, and parameters stated for a protocol."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import FscilError, UsageError, WriteError
 from fscil_bench.method import Method, Needs
 from fscil_bench.params import NoParams, published_params
 from fscil_bench.plugins.registry import Plugin, Registry, expand_methods, load_registry
+from fscil_bench.progress import Silent
 from fscil_bench.running.commands import default_params
-from fscil_bench.running.series import fitting_methods
+from fscil_bench.running.series import fitting_methods, make_all
+from fscil_bench.store.files import write_text
 
 
 def registry() -> Registry:
@@ -63,3 +65,23 @@ def test_defaults_for_a_protocol_are_what_its_paper_states() -> None:
     assert published_params(NoParams, ("cub200",)) == {}
     variant, _ = found.protocol("cifar100_fact")
     assert default_params(found, "representation", "fact", variant)["gamma"] == 0.001
+
+
+def test_nothing_more_is_begun_once_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    begun: list[str] = []
+
+    def make(plan: str) -> None:
+        begun.append(plan)
+        if plan == "broken":
+            raise ValueError(plan)
+        write_text(tmp_path / plan / "run.json", "{}")
+
+    def told(title: str, made: object) -> None:
+        del title, made
+
+    with pytest.raises(WriteError, match=r"file: cannot be written .*make room"):
+        make_all(["a", "broken", "file", "b"], make, str, Silent(), told)
+    assert begun == ["a", "broken", "file"]
+    with pytest.raises(FscilError, match="1 of 2 runs failed; the others are stored"):
+        make_all(["broken", "b"], make, str, Silent(), told)
