@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fscil_bench.errors import UsageError, nearest
+from fscil_bench.errors import UsageError, nearest, shown
 
 DATA_VARIABLE = "FSCIL_BENCH_DATA"
 
@@ -61,8 +61,18 @@ class Options:
         """Make paths of texts; an empty one is left away, and never the current folder.
 
         Raises:
-            UsageError: a path that no system can have.
+            UsageError: no path, or one that no system can have.
         """
+        files = [self.plugins] if isinstance(self.plugins, str | Path) else self.plugins
+        if isinstance(files, bytes) or not isinstance(files, Iterable):
+            raise UsageError(f"plugins = {shown(files)}: give the path of a file, or several")
+        object.__setattr__(self, "plugins", tuple(files))
+        paths = [
+            (name, getattr(self, name)) for name in ("data_root", "weights", "results", "cache")
+        ]
+        for name, given in (*paths, *(("plugins", each) for each in self.plugins)):
+            if not isinstance(given, str | Path | None):
+                raise UsageError(f"{name} = {shown(given)}: give a path")
         for each in (*vars(self).values(), *self.plugins):
             if "\0" in str(each):
                 raise UsageError(f"{str(each)!r}: a path holds no NUL character")

@@ -200,7 +200,7 @@ class Protocol(_Frozen):
         """Return how many classes have been seen once `session` is learnt."""
         return self.base_classes + sum(self.ways[:session])
 
-    def override(self, **changes: Any) -> Protocol:
+    def override(self, /, **changes: Any) -> Protocol:
         """Return this protocol with top-level or recipe fields changed, validated anew.
 
         Where `way` or `base_classes` change and `sessions` is not given, there are as many

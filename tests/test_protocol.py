@@ -132,10 +132,9 @@ def test_overrides_may_be_numpy_numbers_and_lists(protocol: Protocol) -> None:
         ({"epochs": 10**400}, "epochs: an integer of"),
         ({"epochs": 0, "holdout": 0.2}, r"holdout = 0\.2 has no meaning"),
         ({"epoch": 3}, r"called 'epoch'.* 'epochs'.*weight_decay"),
-        *(
-            ({"way": way}, "way = .*: input should be")
-            for way in ("1", "3,2", (), 2.0, [2, "1"], None)
-        ),
+        ({"way": "1"}, "way = '1': input should be"),
+        ({"way": "3,2"}, "way = '3,2': input should be"),
+        ({"way": [2, "1"]}, "one for each session"),
         ({"sessions": "2"}, "sessions = '2': input should be"),
         ({"class_order": "seed:03"}, "class_order"),
         ({"class_order": "seed:٣"}, "class_order"),
