@@ -36,6 +36,8 @@ def test_one_thing_of_whatever_type_is_one_run(toy: Any) -> None:
         ({"force": "no"}, "force = 'no': give True or False"),
         ({"progress": "no"}, "progress = 'no'"),
         ({"plugins": [3]}, "plugins = 3: give a path"),
+        ({"skip_broken": "no"}, "skip_broken = 'no': give True or False"),
+        ({"device": None}, "device = None: give its name"),
         ({"results": 3}, "results = 3: give a path"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from fscil_bench.errors import StoreError, UsageError, nearest, shown
 from fscil_bench.metrics import Interval, average_accuracy, mean_interval
 from fscil_bench.params import params_dict, parse_params, words
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.request import RunRequest
+from fscil_bench.request import RunRequest, several
 from fscil_bench.running.commands import override_words
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.spec import RunSpec, digest_of
@@ -99,7 +99,7 @@ class Tuning:
         Raises:
             UsageError: no seed, no parameter or value to try, or an unknown criterion.
         """
-        if self.criterion not in CRITERIA:
+        if not isinstance(self.criterion, str) or self.criterion not in CRITERIA:
             known = nearest(str(self.criterion), CRITERIA)
             raise UsageError(f"unknown criterion {shown(self.criterion)}; {known}")
         if not self.seeds:
@@ -137,9 +137,9 @@ def checked_grid(
     for name, values in grid.items():
         if name in request.params:
             raise UsageError(f"{name} is both fixed by --set and varied by --grid; leave one away")
-        if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
-            raise UsageError(f"grid: {name} = {shown(values)}: give a list of values")
         values = words(values) if isinstance(values, str) else values
+        if not several(values):
+            raise UsageError(f"grid: {name} = {shown(values)}: give a list of values")
         typed = [
             params_dict(parse_params(f"method {plugin.name!r}", plugin.value.Params, {name: v}))
             for v in values
