@@ -47,8 +47,8 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a value without the types of NumPy and torch: as a number, or a list of them."""
-    if isinstance(value, list | tuple):
-        return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
     return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value
 
 
