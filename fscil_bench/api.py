@@ -367,8 +367,8 @@ def make_report(
         unread_episodes=_left_out(damaged, store.results / "episodes", protocol),
     )
     target = Path(folder) if folder else store.report_folder(name, protocol)
-    if not plugin.value.whole:
-        target = files_folder(target, selection, asked)
+    part = replace(selection, methods=(), seeds=()) if plugin.value.whole else selection
+    target = files_folder(target, part, asked)
     try:
         document = plugin.value(known).build(known.frame, asked)
         output = write_document(document, target, name)

@@ -128,8 +128,8 @@ class ReportOutput:
     `warnings` what could not be read; `failures` which missing runs could not be made, and why.
     """
 
-    document: Document
-    text: str
+    document: Document = field(repr=False)
+    text: str = field(repr=False)
     files: tuple[Path, ...]
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

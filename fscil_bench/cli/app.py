@@ -188,7 +188,8 @@ def run(
         if len(finished) > 1:
             show(summary_table(finished, registry))
         done = {each.spec.protocol.name for each in finished}
-        say_tables({name: named[name] for name in done}, "main-table", options)
+        changed = bool(overrides.given()) or views != "plain" or split is not None
+        say_tables({name: named[name] for name in done}, "main-table", options, changed)
 
 
 @app.command(name="list")

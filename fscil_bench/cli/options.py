@@ -309,12 +309,18 @@ def say(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
-def say_tables(protocols: Mapping[str, str], report: str, options: Options) -> None:
-    """Say which command draws a table of what was made; a protocol's name -> what asked for it."""
+def say_tables(
+    protocols: Mapping[str, str], report: str, options: Options, every: bool = False
+) -> None:
+    """Say which command draws a table of what was made; a protocol's name -> what asked for it.
+
+    With `every` row, as what was made is not on the protocol's own terms.
+    """
     only = ("results", "cache", "plugins")
     for name, asked in sorted(protocols.items()):
         word = asked if asked.endswith(".toml") else name
-        say(f"table: {options.command('report', report, '--protocol', word, only=only)}")
+        words = ["report", report, "--protocol", word, *(["--set", "all=true"] if every else [])]
+        say(f"table: {options.command(*words, only=only)}")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 CELL = (0.72, 0.34)
 """Inches: width and height of a cell."""
+WRAPPED = 30
+"""Characters after which a name goes on in another line."""
 COLOURS = "cividis"
 """Rises evenly in lightness, alike for all eyes and in a grayscale print."""
 
@@ -31,8 +34,11 @@ def heat_map(values: pd.DataFrame, texts: pd.DataFrame, title: str) -> Figure:
     """
     import seaborn
 
-    margin = 0.065 * max(len(str(name)) for name in values.index) + 0.3
-    width, height = CELL[0] * values.shape[1] + margin, CELL[1] * len(values) + 1.0
+    rows, columns = ([textwrap.fill(str(name), WRAPPED) for name in each] for each in values.axes)
+    # Names of columns rise at 30 degrees, and reach beyond the last column.
+    margin, reach = _inches(rows) + 0.3, _inches(columns)
+    width = CELL[0] * values.shape[1] + margin + max(0.0, 0.87 * reach - CELL[0])
+    height = CELL[1] * len(values) + 0.8 + 0.5 * reach
     figure = new_figure(height, max(width, 2.4))
     axes = figure.add_subplot()
     numbers = values.to_numpy(float)
@@ -53,7 +59,8 @@ def heat_map(values: pd.DataFrame, texts: pd.DataFrame, title: str) -> Figure:
     for y, x in np.argwhere(np.isnan(numbers)):
         axes.text(x + 0.5, y + 0.5, "–", ha="center", va="center", fontsize=6)
     axes.set(xlabel="", ylabel="")
-    axes.set_xticks(np.arange(values.shape[1]) + 0.5, list(map(str, values.columns)))
+    axes.set_xticks(np.arange(values.shape[1]) + 0.5, columns)
+    axes.set_yticks(np.arange(len(values)) + 0.5, rows)
     axes.tick_params(length=0, bottom=False, labeltop=True, labelbottom=False)
     axes.tick_params(axis="y", labelrotation=0)
     axes.grid(visible=False)
@@ -62,6 +69,11 @@ def heat_map(values: pd.DataFrame, texts: pd.DataFrame, title: str) -> Figure:
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         label.set_parse_math(False)
     return figure
+
+
+def _inches(names: list[str]) -> float:
+    """Return about how long the longest line of some names is drawn."""
+    return 0.065 * max(len(line) for name in names for line in name.splitlines() or [""])
 
 
 def lowest_shown(numbers: np.ndarray) -> float:

@@ -63,7 +63,13 @@ from fscil_bench.training.compute import (
     peak_memory,
     resolve_device,
 )
-from fscil_bench.training.features import Features, FeatureSource, check_views, weights_file
+from fscil_bench.training.features import (
+    Features,
+    FeatureSource,
+    check_views,
+    is_begun,
+    weights_file,
+)
 from fscil_bench.training.given import given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
@@ -161,10 +167,11 @@ class Workbench:
             pretraining=pretraining.title,
             images=protocol.images,
             recipe=protocol.recipe,
-            precision=self.precision(protocol),
+            precision="fp32",  # until it is settled
             code=brought.digest(),
             engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
         )
+        representation = self._at_precision(representation)
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
@@ -289,13 +296,20 @@ class Workbench:
         options = self.options
         return ImageCache(self.store, self.progress, options.skip_broken, options.unofficial_data)
 
-    def precision(self, protocol: Protocol) -> Precision:
-        """Return the precision of base training, as the options or a measurement say."""
-        known: dict[str, Precision] = {name: name for name in get_args(Precision)}
-        if self.options.precision in known:
-            return known[self.options.precision]
+    def _at_precision(self, spec: RepresentationSpec) -> RepresentationSpec:
+        """Return a representation at the precision of base training that the options ask for.
+
+        `auto` is that of the network that is stored or half trained, so that no other measurement
+        makes another; where there is none, or one of each, what is measured to be faster.
+        """
+        both = {name: spec.model_copy(update={"precision": name}) for name in get_args(Precision)}
+        if self.options.precision in both:
+            return both[self.options.precision]
+        begun = [each for each in both.values() if is_begun(self.store, each.key)]
+        if len(begun) == 1:
+            return begun[0]
         folder = partial(self.store.cache_folder, "precision")
-        return faster_precision(protocol.backbone, protocol.images.size, self.device, folder)
+        return both[faster_precision(spec.backbone, spec.images.size, self.device, folder)]
 
     def _inputs(self, protocol: Protocol, folder: Path) -> tuple[Pretraining, Dataset]:
         """Return the weights and the data; of both that are missing one error, data first."""

@@ -140,6 +140,14 @@ def stored_features(
     return Features(*halves)
 
 
+def is_begun(store: Store, key: str) -> bool:
+    """Return whether a representation is trained, or half trained."""
+    folder = store.representation_folder(key)
+    return any(
+        (folder / name).exists() for name in ("weights.safetensors", "checkpoint.safetensors")
+    )
+
+
 def weights_file(store: Store, key: str) -> Path:
     """Return where the weights of a trained representation lie."""
     return store.representation_folder(key) / "weights.safetensors"

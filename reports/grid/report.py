@@ -21,7 +21,7 @@ from fscil_bench.reporting.statistics import aggregate
 from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.reporting.usual import registered_protocol, ruler_variant, usual_params
 from fscil_bench.request import RunRequest, Selection, Wanted
-from fscil_bench.running.commands import default_params, wanted_commands
+from fscil_bench.running.commands import changes, default_params, wanted_commands
 
 from .gains import MEASURED, VARIANTS, method_gains, representation_gains
 from .places import Grid, grid_notes, grid_of
@@ -203,8 +203,11 @@ def _missing_runs(grid: Grid, views: Sequence[str]) -> list[Wanted]:
         if (variant := ruler_variant(spec, registry)) or usual_params(spec, registry)
         for _, seed in axes
     }
+    changed = [changes(spec.protocol, registry) for spec, _ in rows]
+    # What all rows share is meant; of several recipes none is.
+    overrides = changed[0] if all(each == changed[0] for each in changed) else {}
     return [
-        wanted
+        replace(wanted, request=replace(wanted.request, overrides=overrides))
         for wanted in _grid_runs(asked, views, registry)
         if (
             *(wanted.request.method, bool(wanted.request.params), wanted.request.representation),

@@ -18,7 +18,7 @@ ABOUT = (
     "among the measured rows is not the same code. Avg, PD and PR are computed from the row, "
     "whatever is printed; where that is something else, a footnote says so. Rows stand by their "
     "last session, the best at the end. Where no footnote tells how the epoch was chosen, it is "
-    "not known, unless it says otherwise."
+    "not known."
 )
 SECOND_HAND = "Second-hand: not read in a source of those who got it, but where others print it."
 LAST_DIGIT = 0.02
