@@ -7,9 +7,16 @@ lies, while two helpers of one name cannot be taken for each other.
 
 Counted is what is executed. Not counted are docstrings, comments, formatting, annotations (but
 whether an attribute of a class is a field), import lines and their aliases, titles and citations of
-classes (`SHOWN`), the texts of raised errors, and the names of files and folders. Code found by a
-string at run time (`import_module`, `getattr` with a name that is computed) is not seen, nor are
-files that the code reads.
+classes (`SHOWN`), the texts of raised errors, logging, stubs (`overload`), what a file does as a
+script, and the names of files and folders.
+
+What a file does when it is imported, beyond binding names, counts as soon as anything of it does,
+and so it does for the files of a plug-in's project that this file imports, and for the packages
+that they lie in. Doubtful statements are taken to act: a decorator that is not known to be
+harmless, an assignment to an attribute or item, a call of the project's own code.
+
+Not seen are code found by a string at run time (`import_module`, `getattr` with a name that is
+computed), annotations that decide (read by a decorator or a library), and files that code reads.
 """
 
 from __future__ import annotations
@@ -17,7 +24,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -45,7 +54,21 @@ UNCOUNTED = {"annotation", "ctx", "kind", "returns", "simple", "type_comment", "
 """Fields of syntax nodes; `kind` is how a string is written, `simple` whether a target is bare."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
-SCOPES = (*DEFINITIONS, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+SCOPES = (*DEFINITIONS, *COMPREHENSIONS, ast.Lambda)
+
+BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.ExceptHandler, ast.match_case)
+"""What may or may not be executed, so that it counts which imports stand there."""
+IMPORTS = (ast.Import, ast.ImportFrom)
+PURE = {
+    *("abstractmethod", "cache", "cached_property", "classmethod", "contextmanager", "dataclass"),
+    *("deleter", "enable_grad", "field_validator", "final", "getter", "inference_mode"),
+    *("lru_cache", "model_validator", "no_grad", "overload", "override", "property"),
+    *("runtime_checkable", "setter", "staticmethod", "total_ordering", "wraps"),
+}
+"""Decorators of libraries that do no more than wrap what they decorate."""
+DEEPEST = 10_000
+"""Calls within one another while a tree is written: Python parses some 3000 nested expressions."""
 
 Chain = tuple[str, ...]
 """A name with the attributes asked of it: ("np", "linalg", "norm")."""
@@ -57,6 +80,13 @@ class Import(NamedTuple):
     level: int
     module: str
     name: str | None
+
+
+class Bound(NamedTuple):
+    """An import in a block: the name that it binds there, and to what."""
+
+    name: str
+    imported: Import
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +102,22 @@ class Statement:
         return _imports(ast.walk(self.node), {})
 
     @cached_property
-    def parts(self) -> list[str | Chain]:
+    def parts(self) -> list[str | Chain | Bound]:
         """The normalised tree: text, and between it the names that are referred to."""
         writer = _Writer([])
-        for base in self.owner.bases if self.owner else ():
-            writer.write(base)
-        writer.write(self.node, in_class=self.owner is not None)
+        with _nesting(DEEPEST):
+            for base in self.owner.bases if self.owner else ():
+                writer.write(base)
+            writer.write(self.node, in_class=self.owner is not None)
         return writer.parts
+
+    @cached_property
+    def evaluates(self) -> bool:
+        """Whether it matters what was done before it."""
+        if isinstance(self.node, FUNCTIONS):
+            defaults = (*self.node.args.defaults, *self.node.args.kw_defaults)
+            return bool(defaults or self.node.decorator_list)
+        return not isinstance(getattr(self.node, "value", None), ast.Constant)
 
 
 @dataclass(frozen=True)
@@ -90,14 +129,18 @@ class Module:
         defined: name (for what a class defines, `Class.name`) -> the statements that bind it.
         imports: name -> what it is imported from, of all branches.
         stars: the modules of star imports.
-        effects: statements that act when the module is imported, beyond binding names.
+        lines: its imports, and the statements, in the order in which they are executed.
     """
 
     statements: list[Statement] = field(default_factory=list)
     defined: dict[str, list[Statement]] = field(default_factory=dict)
     imports: dict[str, list[Import]] = field(default_factory=dict)
     stars: list[Import] = field(default_factory=list)
-    effects: list[Statement] = field(default_factory=list)
+    lines: list[Import | Statement] = field(default_factory=list)
+
+    def is_rebinding(self, statement: Statement) -> bool:
+        """Tell whether it binds a name that others of the module's statements bind, too."""
+        return any(len(self.defined[name]) > 1 for name in _bound(statement.node))
 
     def has(self, name: str) -> bool:
         """Tell whether a name may be one of the module's."""
@@ -121,7 +164,7 @@ class Trace:
 
 
 def source_digest(file: Path, name: str, beside: bool = False) -> str:
-    """Return 16 hexadecimal digits for the top-level class or function `name` of a file.
+    """Return 16 hexadecimal digits for what a file binds to `name` at its top.
 
     With `beside`, absolute imports find what lies beside the file, as they do for a plug-in given
     by its path; else only the engine, and the package that the file belongs to.
@@ -149,7 +192,6 @@ def trace(roots: Sequence[tuple[Path, str]], beside: bool = False) -> Trace:
     waiting = [found for file, name in roots for found in sources.definition(file, name)]
     numbers = {(found.file, found.statement): i for i, found in enumerate(waiting)}
     result = hashlib.sha256()
-    files: set[Path] = set()
 
     def numbered(found: Definition) -> str:
         place = (found.file, found.statement)
@@ -158,13 +200,19 @@ def trace(roots: Sequence[tuple[Path, str]], beside: bool = False) -> Trace:
             waiting.append(found)
         return f"#{numbers[place]}.{found.name}"
 
-    for current in waiting:  # grows while it is gone through
-        parts = sources.resolved(current.file, current.statement)
-        if current.file not in files:
-            files.add(current.file)
-            parts = [*sources.effects(current.file), *parts]
+    def count(parts: Iterable[str | Definition]) -> None:
         text = [part if isinstance(part, str) else numbered(part) for part in parts]
-        result.update("\0".join([*text, "\1"]).encode())
+        if text:  # so that it does not count in how many files things lie
+            result.update("\0".join([*text, "\1"]).encode())
+
+    for file in dict.fromkeys(file for file, _ in roots):
+        count(sources.started(file))
+    for current in waiting:  # grows while it is gone through
+        effects = [*sources.started(current.file), *sources.started_in(*current[:2])]
+        count([*effects, *sources.resolved(current.file, current.statement)])
+    files = dict.fromkeys(file for file, _ in numbers)
+    for file in files:
+        count(sources.order(file, numbers))
     return Trace(result.hexdigest()[:16], frozenset(files))
 
 
@@ -182,6 +230,7 @@ class _Sources:
             self.packages[f"{ENGINE.name}.{folder}"] = place
         self.beside = file.parent if beside else None
         self._modules: dict[Path, Module] = {}
+        self._started: set[Path] = set()
 
     def module(self, file: Path) -> Module:
         """Return what a file holds; nothing for a folder that is a package without one."""
@@ -192,7 +241,8 @@ class _Sources:
 
     def definition(self, file: Path, name: str) -> list[Definition]:
         """Return what binds a root's name."""
-        found = [Definition(file, s, name) for s in self.module(file).defined.get(name, ())]
+        targets = self._global(file, name, set())
+        found = [target for target in targets if isinstance(target, Definition)]
         if not found:
             raise UsageError(
                 f"{file}: defines no {name!r} at its top, where a plug-in must stand so that its "
@@ -200,16 +250,135 @@ class _Sources:
             )
         return found
 
-    def effects(self, file: Path) -> list[Definition]:
-        """Return what a module does when it is imported."""
-        return [Definition(file, statement, "") for statement in self.module(file).effects]
+    def started(self, file: Path) -> Iterator[Definition]:
+        """Yield what acts when a file is imported for the first time, in the order it does."""
+        if file in self._started:
+            return
+        self._started.add(file)
+        own = self._is_own(file)
+        for package in self._packages_above(file) if own else ():
+            yield from self.started(package)
+        for line in self.module(file).lines:
+            if isinstance(line, Statement):
+                if self._acts(file, line.node):
+                    yield Definition(file, line, "")
+            elif own:
+                for loaded in self._loaded(file, line):
+                    yield from self.started(loaded)
+
+    def started_in(self, file: Path, statement: Statement) -> Iterator[Definition]:
+        """Yield what acts when the imports within a statement are executed."""
+        for imported in _loads(ast.walk(statement.node)) if self._is_own(file) else ():
+            for loaded in self._loaded(file, imported):
+                yield from self.started(loaded)
+
+    def order(self, file: Path, numbers: Mapping[tuple[Path, Statement], int]) -> Iterator[str]:
+        """Yield the order of what acts or binds a name again, and what lies in between."""
+        module = self.module(file)
+        between: list[int] = []
+        for statement in module.statements:
+            number = numbers.get((file, statement))
+            if number is None:
+                continue
+            if module.is_rebinding(statement) or self._acts(file, statement.node):
+                yield f"{sorted(between)}{number}"
+                between = []
+            elif statement.evaluates:
+                between.append(number)
 
     def resolved(self, file: Path, statement: Statement) -> list[str | Definition]:
         """Return a statement's parts with names replaced by what they lead to."""
         found: list[str | Definition] = []
         for part in statement.parts:
-            found += [part] if isinstance(part, str) else self._reference(file, statement, part)
+            if isinstance(part, str):
+                found.append(part)
+            elif isinstance(part, Bound):
+                targets = self._imported(file, part.imported, set())
+                found.append(f"{part.name}=")
+                found += [_stem(t) if isinstance(t, Path) else t for t in targets]
+            else:
+                found += self._reference(file, statement, part)
         return found
+
+    def _is_own(self, file: Path) -> bool:
+        """Tell whether a file is of a plug-in's project, and not of the engine."""
+        folders = [self.packages[f"{ENGINE.name}.{folder}"] for folder in FOLDERS]
+        inside = file.is_relative_to(self.engine)
+        return not inside or any(file.is_relative_to(folder) for folder in folders)
+
+    def _packages_above(self, file: Path) -> list[Path]:
+        found: list[Path] = []
+        for folder in file.parents:
+            package = folder / "__init__.py"
+            if not package.is_file() or not self._is_own(package):
+                break
+            found.append(package)
+        return found[::-1]
+
+    def _loaded(self, file: Path, imported: Import) -> list[Path]:
+        """Return the files of its own project that an import executes."""
+        source = self._place(file, imported)
+        if source is None:
+            return []
+        inner = imported.name and self._submodule(source, imported.name)
+        return [found for found in (source, inner) if found and self._is_own(found)]
+
+    def _acts(self, file: Path, node: ast.stmt) -> bool:
+        """Tell whether a statement at the top of a module does more than bind names."""
+        return not _bound(node) or self._does(file, node)
+
+    def _does(self, file: Path, node: ast.stmt) -> bool:
+        within = list(_executed(node))
+        if any(map(_is_doing, within)):
+            return True
+        return self._is_own(file) and any(self._registers(file, inner) for inner in within)
+
+    def _registers(self, file: Path, node: ast.AST) -> bool:
+        """Tell whether a node runs code that may file something elsewhere."""
+        if isinstance(node, ast.Call):
+            return self._is_projects(file, node.func)
+        if isinstance(node, COMPREHENSIONS):
+            calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+            return any(self._is_projects(file, call.func) for call in calls)
+        if not isinstance(node, DEFINITIONS) or _is_stub(node):
+            return False
+        for decorator in node.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if _last_name(called) not in PURE or self._is_projects(file, called):
+                return True
+        if not isinstance(node, ast.ClassDef):
+            return False
+        return self._is_hooked(file, node, set()) or any(self._does(file, n) for n in node.body)
+
+    def _is_projects(self, file: Path, node: ast.expr) -> bool:
+        """Tell whether a name is bound by the plug-in's project."""
+        inner: ast.AST = node
+        while isinstance(inner, ast.Attribute | ast.Subscript | ast.Call):
+            inner = inner.func if isinstance(inner, ast.Call) else inner.value
+        targets = self._global(file, inner.id, set()) if isinstance(inner, ast.Name) else []
+        places = [t.file if isinstance(t, Definition) else t for t in targets]
+        return any(isinstance(place, Path) and self._is_own(place) for place in places)
+
+    def _is_hooked(self, file: Path, node: ast.ClassDef, seen: set[ast.ClassDef]) -> bool:
+        """Tell whether a class or one that it inherits from hears of its subclasses."""
+        if node in seen:
+            return False
+        seen.add(node)
+        hooks = any(isinstance(m, FUNCTIONS) and m.name == "__init_subclass__" for m in node.body)
+        if hooks or any(_last_name(word.value) != "ABCMeta" for word in node.keywords):
+            return True
+        for base in node.bases:
+            targets = (
+                self._reference(file, Statement(node), chain) if (chain := _chain(base)) else ()
+            )
+            for found in targets:
+                if isinstance(found, Definition) and self._is_own(found.file):
+                    inner = found.statement.node
+                    if not isinstance(inner, ast.ClassDef) or self._is_hooked(
+                        found.file, inner, seen
+                    ):
+                        return True
+        return False
 
     def _reference(
         self, file: Path, statement: Statement, chain: Chain
@@ -333,21 +502,25 @@ def _stem(file: Path) -> str:
 @cache
 def _parsed(content: bytes) -> Module:
     module = Module()
-    for node in ast.parse(content).body:
+    nodes = ast.parse(content).body
+    again = {name for node in nodes if not isinstance(node, IMPORTS) for name in _named(node)}
+    for node in nodes:
         statement = Statement(node)
-        if not isinstance(node, DEFINITIONS):
+        if not isinstance(node, DEFINITIONS) and not _is_script(node):
             within = list(_executed(node))
             _imports(within, module.imports)
             module.stars.extend(_stars(within))
-            if _is_empty(node):
-                continue
-            if _acts(node, within):
-                module.effects.append(statement)
+            if not _is_for_types(node):
+                module.lines.extend(_loads(within))
+        is_bound_again = isinstance(node, IMPORTS) and not again.isdisjoint(_imports([node], {}))
+        if _is_empty(node) and not is_bound_again:
+            continue
+        module.lines.append(statement)
         module.statements.append(statement)
         for name in _bound(node):
             module.defined.setdefault(name, []).append(statement)
         if isinstance(node, ast.ClassDef):
-            for member in node.body:
+            for member in filter(lambda m: not _is_stub(m), node.body):
                 for name in _bound(member):
                     found = module.defined.setdefault(f"{node.name}.{name}", [])
                     found.append(Statement(member, node))
@@ -356,10 +529,21 @@ def _parsed(content: bytes) -> Module:
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a statement and what is executed with it, which bodies of functions are not."""
-    yield node
-    if not isinstance(node, SCOPES):
-        for child in ast.iter_child_nodes(node):
-            yield from _executed(child)
+    waiting = [node]
+    while waiting:
+        inner = waiting.pop()
+        yield inner
+        if not isinstance(inner, SCOPES):
+            waiting += reversed(list(ast.iter_child_nodes(inner)))
+
+
+def _named(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds, but for imports."""
+    for inner in _executed(node):
+        if isinstance(inner, DEFINITIONS):
+            yield inner.name
+        elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            yield inner.id
 
 
 def _bound(node: ast.stmt) -> dict[str, None]:
@@ -368,6 +552,8 @@ def _bound(node: ast.stmt) -> dict[str, None]:
     for inner in _executed(node):
         if isinstance(inner, DEFINITIONS):
             found[inner.name] = None
+        elif isinstance(inner, IMPORTS):
+            found.update(dict.fromkeys(_imports([inner], {})))
         elif isinstance(getattr(inner, "ctx", None), ast.Store | ast.Del):
             while isinstance(inner, ast.Attribute | ast.Subscript | ast.Starred):
                 inner = inner.value
@@ -376,29 +562,61 @@ def _bound(node: ast.stmt) -> dict[str, None]:
     return found
 
 
-def _acts(node: ast.stmt, within: Sequence[ast.AST]) -> bool:
-    """Tell whether a statement does more than bind names."""
-    calls = any(isinstance(inner, ast.Expr) and not _is_bare_text(inner) for inner in within)
-    return calls or not _bound(node)
+def _is_doing(node: ast.AST) -> bool:
+    """Tell whether a node changes what others may hold, too."""
+    if isinstance(node, ast.Attribute | ast.Subscript):
+        return isinstance(node.ctx, ast.Store | ast.Del)
+    if isinstance(node, ast.Expr):
+        return not _is_bare_text(node) and not _is_logging(node)
+    return isinstance(node, ast.AugAssign)
 
 
 def _is_empty(node: ast.stmt) -> bool:
-    """Tell whether nothing of a statement counts: imports, bare strings, conditions on these."""
-    if isinstance(node, ast.If):
-        return all(map(_is_empty, [*node.body, *node.orelse]))
-    if isinstance(node, ast.Try):
-        handled = [inner for handler in node.handlers for inner in handler.body]
-        return all(map(_is_empty, [*node.body, *handled, *node.orelse, *node.finalbody]))
-    return isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node)
+    """Tell whether nothing of a statement at the top of a module counts by itself."""
+    if isinstance(node, ast.If) and (_is_for_types(node) or _is_script(node)):
+        return True
+    return isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or any(
+        is_such(node) for is_such in (_is_bare_text, _is_logging, _is_stub)
+    )
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    """Tell whether a statement is executed by type checkers only."""
+    return isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING" and not node.orelse
+
+
+def _is_script(node: ast.stmt) -> bool:
+    """Tell whether a statement is executed only when its file is run as a script."""
+    return (
+        isinstance(node, ast.If)
+        and not node.orelse
+        and ast.unparse(node.test) in ("__name__ == '__main__'", "'__main__' == __name__")
+    )
+
+
+def _is_stub(node: ast.AST) -> bool:
+    return isinstance(node, FUNCTIONS) and "overload" in map(_last_name, node.decorator_list)
+
+
+def _is_logging(node: ast.stmt) -> bool:
+    """Tell whether a statement is a call of `logging` and nothing else."""
+    inner: ast.AST = node.value if isinstance(node, ast.Expr) else node
+    while isinstance(inner, ast.Attribute | ast.Call):
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    return isinstance(node, ast.Expr) and isinstance(inner, ast.Name) and inner.id == "logging"
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _is_nothing(node: Any, in_class: bool) -> bool:
     """Tell whether a node can be left out; in a class a declaration without value is a field."""
     if isinstance(node, ast.Assign):
         return in_class and all(isinstance(t, ast.Name) and t.id in SHOWN for t in node.targets)
-    if isinstance(node, ast.AnnAssign):
-        return node.value is None and not in_class
-    return isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node)
+    if isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) or _is_bare_text(node):
+        return True
+    return isinstance(node, ast.stmt) and _is_stub(node)
 
 
 def _is_bare_text(node: Any) -> bool:
@@ -424,23 +642,44 @@ def _imports(nodes: Iterable[ast.AST], found: dict[str, list[Import]]) -> dict[s
     return found
 
 
+def _loads(nodes: Iterable[ast.AST]) -> Iterator[Import]:
+    """Yield the modules that some nodes import, by their full names."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (Import(0, alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            yield from (Import(node.level, node.module or "", name) for name in names)
+
+
 def _stars(nodes: Sequence[ast.AST]) -> list[Import]:
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     return [Import(n.level, n.module or "", "*") for n in imports if n.names[0].name == "*"]
+
+
+@contextmanager
+def _nesting(depth: int) -> Iterator[None]:
+    """Let functions call one another that deep."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, depth))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 @dataclass(frozen=True)
 class _Writer:
     """Writes syntax trees as text and names, the same for all that means the same."""
 
-    parts: list[str | Chain]
+    parts: list[str | Chain | Bound]
 
     def write(self, node: ast.AST, in_class: bool = False) -> None:
         """Write a node; `in_class` if it stands in the body of a class."""
         if isinstance(node, ast.Name | ast.Attribute) and self._reference(node):
             return
-        if isinstance(node, ast.AnnAssign) and not in_class:
-            node = ast.Assign([node.target], node.value or node.target)
+        if isinstance(node, ast.AnnAssign):
+            node = _plain(node, in_class)
         self._text(f"({type(node).__name__}")
         if isinstance(node, ast.AnnAssign):
             # The one thing that dataclasses and pydantic take from an annotation alone.
@@ -457,6 +696,10 @@ class _Writer:
         if isinstance(node, ast.Raise) and isinstance(value, ast.Call):
             value = ast.Call(value.func, [a for a in value.args if not _is_text(a)], value.keywords)
         for item in value if isinstance(value, list) else [value]:
+            item = _plain(item, in_class) if isinstance(item, ast.AnnAssign) else item
+            if isinstance(item, IMPORTS) and isinstance(node, BLOCKS):
+                for bound, found in _imports([item], {}).items():
+                    self.parts.extend(Bound(bound, imported) for imported in found)
             if _is_nothing(item, in_class):
                 continue
             if isinstance(item, ast.AST):
@@ -467,20 +710,32 @@ class _Writer:
 
     def _reference(self, node: ast.expr) -> bool:
         """Write a name with its attributes; False if it is an attribute of something else."""
-        chain = []
-        while isinstance(node, ast.Attribute):
-            chain.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            return False
-        self.parts.append((node.id, *reversed(chain)))
-        return True
+        chain = _chain(node)
+        if chain:
+            self.parts.append(chain)
+        return bool(chain)
 
     def _text(self, text: str) -> None:
         if self.parts and isinstance(self.parts[-1], str):
             self.parts[-1] += text
         else:
             self.parts.append(text)
+
+
+def _plain(node: ast.AnnAssign, in_class: bool) -> ast.stmt:
+    """Return an assignment without its annotation, which in a class may make it a field."""
+    if in_class:
+        return node
+    return ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
+
+
+def _chain(node: ast.expr) -> Chain:
+    """Return a name with its attributes; nothing if it is an attribute of something else."""
+    chain = []
+    while isinstance(node, ast.Attribute):
+        chain.append(node.attr)
+        node = node.value
+    return (node.id, *reversed(chain)) if isinstance(node, ast.Name) else ()
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from functools import cache, cached_property
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,13 +41,17 @@ FILE = "file"
 
 @dataclass(frozen=True)
 class Plugin:
-    """A registered thing: its kind, its name, the class or protocol itself, and its file."""
+    """A registered thing: its kind, its name, the class or protocol itself, and its file.
+
+    `bound` is the file that brought a class, and the name that it has there.
+    """
 
     kind: str
     name: str
     value: Any
     file: Path
     origin: str
+    bound: tuple[Path, str] | None = None
 
     def digest(self) -> str:
         """Return the digest of what decides what the plug-in does.
@@ -61,7 +65,8 @@ class Plugin:
     def _digest(self) -> str:
         if isinstance(self.value, Protocol):
             return digest_of(self.value.model_dump())
-        return source_digest(self.file, self.value.__qualname__.partition(".")[0], self.beside)
+        file, name = self.bound or (self.file, self.value.__qualname__.partition(".")[0])
+        return source_digest(file.resolve(), name, self.beside)
 
     @property
     def title(self) -> str:
@@ -93,7 +98,8 @@ class Plugin:
     @property
     def place(self) -> tuple[Path, str]:
         """Where it is defined: a file, and in it a class (a protocol is a file)."""
-        return self.file.resolve(), getattr(self.value, "__qualname__", "")
+        name = getattr(self.value, "__qualname__", "")
+        return self.file.resolve(), self.bound[1] if self.bound and "<locals>" in name else name
 
 
 @dataclass
@@ -164,18 +170,19 @@ class Registry:
     def add_module(self, module: ModuleType, origin: str) -> int:
         """Register the plug-ins that a module or package defines; return how many there are."""
         count = 0
-        for value in vars(module).values():
+        for name, value in vars(module).items():
             if inspect.isclass(value) and f"{value.__module__}.".startswith(f"{module.__name__}."):
-                count += self.add_class(value, origin)
+                bound = (Path(module.__file__), name) if module.__file__ else None
+                count += self.add_class(value, origin, bound)
         return count
 
-    def add_class(self, value: type, origin: str) -> int:
+    def add_class(self, value: type, origin: str, bound: tuple[Path, str] | None = None) -> int:
         """Register a class if it is a complete plug-in; return 1 if it is one."""
         if not issubclass(value, Contract) or inspect.isabstract(value):
             return 0
         file = Path(inspect.getfile(value))
         _check_declaration(value, file)
-        self.add(Plugin(value.kind, value.name, value, file, origin))
+        self.add(Plugin(value.kind, value.name, value, file, origin, bound))
         return 1
 
     def add_protocols(self, folder: Path, origin: str) -> int:
@@ -237,7 +244,9 @@ def _importable(folder: Path, owner: str) -> Iterator[None]:
     """
 
     def lies_there(module: ModuleType) -> bool:
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        # Not asked for, since a module may answer every name.
+        held = getattr(module, "__dict__", {})
+        places = [held.get("__file__"), *held.get("__path__", ())]
         return any(place and Path(place).is_relative_to(folder) for place in places)
 
     held = {info.name for info in pkgutil.iter_modules([str(folder)])} - {"fscil_bench"}
@@ -287,7 +296,7 @@ def builtin_plugins() -> tuple[Plugin, ...]:
                 raise UsageError(
                     f"entry point {point.name!r} of {origin} cannot be loaded: {error}"
                 ) from error
-            _add_loaded(registry, value, origin)
+            _add_loaded(registry, value, origin, point)
     return tuple(plugin for known in registry.plugins.values() for plugin in known.values())
 
 
@@ -337,10 +346,11 @@ def _cost(method: Any) -> tuple[bool, bool, bool]:
     return method.needs.images, bool(method.needs.base_views), method.has_pretraining()
 
 
-def _add_loaded(registry: Registry, value: Any, origin: str) -> None:
+def _add_loaded(registry: Registry, value: Any, origin: str, point: EntryPoint) -> None:
     count = 0
     if inspect.isclass(value):
-        count = registry.add_class(value, origin)
+        file, name = sys.modules[point.module].__file__, point.attr.partition(".")[0]
+        count = registry.add_class(value, origin, (Path(file), name) if file else None)
     elif inspect.ismodule(value):
         count = registry.add_module(value, origin)
         for folder in getattr(value, "__path__", ()):

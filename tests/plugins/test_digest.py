@@ -154,6 +154,26 @@ KEPT = {
         '"""What it is."""',
         'title = "It"\n    bibtex = "@misc{it}" + twice',
     ),
+    "what it does as a script": (
+        HERE,
+        "class Other",
+        "if __name__ == '__main__':\n    Model()\n\nclass Other",
+    ),
+    "logging": (
+        HERE,
+        "class Other",
+        "import logging\nlogging.getLogger('a').setLevel(3)\n\nclass Other",
+    ),
+    "stub for type checkers": (
+        "pack/family/late.py",
+        "def later",
+        "from typing import overload\n@overload\ndef later(x: int) -> int: ...\ndef later",
+    ),
+    "an import for types": (
+        HERE,
+        "class Other",
+        "if TYPE_CHECKING:\n    from .late import later\n\nclass Other",
+    ),
     "docstring of a helper": ("pack/shared/maths.py", "def power", '"""Powers."""\n\n\ndef power'),
 }
 
@@ -255,6 +275,112 @@ def test_what_is_used_in_any_way_counts(tmp_path: Path, use: str, changed: str) 
     files = dict(zip(("model.py", "a.py", "b.py"), USES[use], strict=True))
     before = digest(tmp_path / "1", files, "model.py")
     assert digest(tmp_path / "2", edited(files, changed, "n - 1", "n - 2"), "model.py") != before
+
+
+MODEL_OF_HEADS = "from .a import HEADS\n\nclass Model:\n    x = HEADS['plain'](3)\n"
+ACTING: dict[str, tuple[str, str, str, str]] = {
+    "the call of a factory": (
+        "def make(s):\n    class M:\n        sign = s\n    return M\n\nModel = make(7)\n",
+        *("", "", ""),
+    ),
+    "a decorator that registers": (
+        MODEL_OF_HEADS,
+        "HEADS = {}\n\ndef head(f):\n    HEADS[f.__name__] = f\n    return f\n\n"
+        "@head\ndef plain(x):\n    return x * 7\n",
+        *("", ""),
+    ),
+    "a call that registers": (
+        MODEL_OF_HEADS,
+        "HEADS = {}\n\ndef plain(x):\n    return x * 7\n\n_ = HEADS.setdefault('plain', plain)\n",
+        *("", ""),
+    ),
+    "a variant of a generic function": (
+        "from .a import f\n\nclass Model:\n    x = f(3)\n",
+        "from functools import singledispatch\n\n@singledispatch\ndef f(x):\n    return x\n\n"
+        "@f.register\ndef _(x: int):\n    return x * 7\n",
+        *("", ""),
+    ),
+    "a base class that hears of its subclasses": (
+        MODEL_OF_HEADS,
+        "from .b import Head\nHEADS = Head.known\n\nclass Near(Head):\n    pass\n\n"
+        "class plain(Near):\n    scale = 7\n",
+        "class Head:\n    known = {}\n\n    def __init_subclass__(cls):\n"
+        "        Head.known[cls.__name__] = cls\n",
+        "",
+    ),
+    "a module imported for what it does": (
+        "import pack.a\nfrom .b import SIGN\n\nclass Model:\n    x = SIGN\n",
+        "from . import b as consts\nconsts.SIGN = 7\n",
+        "SIGN = 1\n",
+        "",
+    ),
+    "the package of a helper": (
+        "from .deep.c import SIGN\n\nclass Model:\n    x = SIGN\n",
+        *("", ""),
+        "from . import c\nc.SIGN = 7\n",
+    ),
+    "a module imported in a method": (
+        "class Model:\n    def f(self):\n        from . import a\n        from .b import SIGN\n"
+        "        return SIGN\n",
+        "from . import b\nb.SIGN = 7\n",
+        "SIGN = 1\n",
+        "",
+    ),
+    "an attribute set where the class is brought": (
+        "from .a import Model\n\nModel.sign = 7\n",
+        "class Model:\n    sign = 1\n",
+        *("", ""),
+    ),
+    "a base class patched by its importer": (
+        "from .a import Base\nBase.sign = 7\n\nclass Model(Base):\n    pass\n",
+        "class Base:\n    sign = 1\n",
+        *("", ""),
+    ),
+    "a condition around imports": (
+        "if 7 > 8:\n    from .a import f\nelse:\n    from .b import f\n\n"
+        "class Model:\n    x = f(3)\n",
+        "def f(x): return x\n",
+        "def f(x): return -x\n",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("acting", ACTING)
+def test_what_is_done_at_import_counts(tmp_path: Path, acting: str) -> None:
+    names = ("pack/model.py", "pack/a.py", "pack/b.py", "pack/deep/__init__.py")
+    files = {**dict(zip(names, ACTING[acting], strict=True)), "pack/__init__.py": ""}
+    files["pack/deep/c.py"] = "SIGN = 1\n"
+    changed = {name: text.replace("7", "9") for name, text in files.items()}
+    before = digest(tmp_path / "1", files, "pack/model.py")
+    assert digest(tmp_path / "2", changed, "pack/model.py") != before
+    commented = {name: "# seen\n" + text for name, text in files.items()}
+    assert digest(tmp_path / "3", commented, "pack/model.py") == before
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("KNOWN.append(1)\n", "SCALE = len(KNOWN)\n"),
+        ("SCALE = 1\n", "SCALE = 2\n"),
+        ("KNOWN.append(1)\n", "KNOWN.clear()\n"),
+        ("from math import pi as SCALE\n", "SCALE = 2\n"),
+    ],
+)
+def test_the_order_of_what_is_done_at_import_counts(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    head = "KNOWN = [2]\nSCALE = 0\n"
+    model = "\nclass Model:\n    x = KNOWN, SCALE\n"
+    files = ({"model.py": head + both + model} for both in (first + second, second + first))
+    one, other = (digest(tmp_path / str(i), f, "model.py") for i, f in enumerate(files))
+    assert one != other
+
+
+def test_a_deep_expression_is_read(tmp_path: Path) -> None:
+    text = "class Model:\n    x = " + " + ".join(["1"] * 900)
+    one, other = (digest(tmp_path / end, {"m.py": text + end}, "m.py") for end in ("", " + 2"))
+    assert one != other
 
 
 @pytest.mark.parametrize("line", ["import helper", "from helper import f", "import helper.deep"])

@@ -166,6 +166,36 @@ def test_helpers_of_files_may_share_a_name(tmp_path: Path, monkeypatch: pytest.M
     assert found[0].digest() != found[1].digest(), "the helpers count"
 
 
+def test_what_a_file_does_with_classes_of_others_counts(tmp_path: Path) -> None:
+    head, _, body = MINE.partition("class Mine")
+    made = "class Mine" + body.replace("(self, queries): pass", "(self, queries): return s")
+    made = "def make(s):\n" + "".join(f"    {line}\n" for line in made.splitlines())
+    factory = f"{head}\n{made}    return Mine\n\n"
+    deep = f"from near import SIGN\n{head}class Mine{body.replace('queries): pass', 'q): SIGN')}"
+    found = set()
+    for value in (1, 2):
+        folder = tmp_path / str(value)
+        (folder / "inner").mkdir(parents=True)
+        (folder / "near.py").write_text(f"SIGN = {value}\n")
+        (folder / "inner" / "deep.py").write_text(deep)
+        (folder / "inner" / "plain.py").write_text(MINE)
+        for name, text in (
+            ("factory", f"{factory}Found = make({value})\n"),
+            ("from_folder", "from inner.deep import Mine\n"),
+            ("patched", f"from inner.plain import Mine\nMine.sign = {value}\n"),
+        ):
+            file = plugin_file(folder, name, text)
+            found.add(load_registry((file,)).get("method", "mine").digest())
+    assert len(found) == 6
+
+
+def test_a_helper_may_answer_every_name(tmp_path: Path) -> None:
+    (tmp_path / "answers.py").write_text("def __getattr__(name):\n    return 3\n")
+    file = plugin_file(tmp_path, "mine", "import answers\n" + MINE)
+    assert load_registry((file, file)).get("method", "mine").digest()
+    assert "answers" not in sys.modules
+
+
 def package(folder: Path, **files: str) -> None:
     """Write a package; `__` in the name of a file stands for a slash."""
     for name, text in files.items():
