@@ -13,7 +13,7 @@ from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.episodes.run import plan_episodes
 from fscil_bench.episodes.run import run_episodes as make_episodes
 from fscil_bench.episodes.store import StoredEpisodes, episodes_frame, stored_episodes
-from fscil_bench.errors import FscilError, StoreError, UsageError
+from fscil_bench.errors import FscilError, StoreError, UsageError, shown
 from fscil_bench.options import Options
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry, expand_methods, load_registry
@@ -22,7 +22,7 @@ from fscil_bench.report import ReportOutput
 from fscil_bench.reporting.document import files_folder, write_document
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.frame import Results, run_frame
-from fscil_bench.request import Design, RunRequest, Selection, parse_seeds, words
+from fscil_bench.request import Design, RunRequest, Selection, parse_seeds, several, words
 from fscil_bench.running.missing import make_missing
 from fscil_bench.running.series import Series, assigned, make_all
 from fscil_bench.running.tuning import (
@@ -41,14 +41,30 @@ from fscil_bench.testing import Verdict, check_plugins
 if TYPE_CHECKING:
     import pandas as pd
 
-Names = str | Sequence[str]
-"""One name, several with commas between, or a list of names."""
+Names = str | Path | Iterable[str | Path]
+"""One name, several with commas between, or a list of names; a protocol's may be a path."""
 Seeds = int | str | Iterable[int]
 """A seed, several as `0-9` or `0,2,5-7`, or integers."""
+KINDS: Mapping[str, tuple[Any, str]] = {
+    **dict.fromkeys(
+        ("tuned", "force", "artifacts", "run_missing", "strict"), (bool, "True or False")
+    ),
+    **dict.fromkeys(
+        ("params", "representation_params", "overrides", "grid"),
+        (Mapping | None, "a mapping of values by name"),
+    ),
+    **dict.fromkeys(("name", "method", "representation"), (str, "one name, as text")),
+    **dict.fromkeys(("index_list", "folder"), (str | Path | None, "the path of a folder")),
+    "protocol": (str | Path | None, "one name, or the path of a TOML file"),
+    "split": (str | None, "its name, as text"),
+    "views": (str, "plain or flip"),
+    "options": (Options, "an object of Options"),
+}
+"""What arguments may be, by name, and how a message says it."""
 
 
 @overload
-def run(method: str, protocol: str, *, seed: int = 0, **asked: Any) -> StoredRun: ...
+def run(method: str, protocol: str | Path, *, seed: int = 0, **asked: Any) -> StoredRun: ...
 @overload
 def run(method: Names, protocol: Names, *, seed: Seeds = 0, **asked: Any) -> list[StoredRun]: ...
 def run(
@@ -101,6 +117,18 @@ def run(
     Raises:
         FscilError: anything that is wrong with the request, the data or the store.
     """
+    _check_kinds(
+        params=params,
+        representation_params=representation_params,
+        split=split,
+        index_list=index_list,
+        overrides=overrides,
+        views=views,
+        tuned=tuned,
+        force=force,
+        artifacts=artifacts,
+        options=options,
+    )
     bench = Workbench.open(options.changed(**changes), _shown(progress))
     shared = {
         "representation_params": representation_params or {},
@@ -110,9 +138,9 @@ def run(
         "views": views,
     }
     series = Series(
-        methods=words(method),
-        protocols=words(protocol),
-        representations=words(representation),
+        methods=words(method, "method"),
+        protocols=words(protocol, "protocol"),
+        representations=words(representation, "representation"),
         seeds=parse_seeds(seed),
         representation_seeds=parse_seeds(representation_seed),
         shared=shared,
@@ -132,7 +160,9 @@ def run(
 
 
 @overload
-def run_episodes(method: str, protocol: str, *, seed: int = 0, **asked: Any) -> StoredEpisodes: ...
+def run_episodes(
+    method: str, protocol: str | Path, *, seed: int = 0, **asked: Any
+) -> StoredEpisodes: ...
 @overload
 def run_episodes(
     method: Names, protocol: Names, *, seed: Seeds = 0, **asked: Any
@@ -183,6 +213,15 @@ def run_episodes(
     Raises:
         FscilError: anything that is wrong with the request, the data or the store.
     """
+    _check_kinds(
+        params=params,
+        representation_params=representation_params,
+        overrides=overrides,
+        views=views,
+        tuned=tuned,
+        force=force,
+        options=options,
+    )
     bench = Workbench.open(options.changed(**changes), _shown(progress))
     shared = {
         "representation_params": representation_params or {},
@@ -190,9 +229,9 @@ def run_episodes(
         "views": views,
     }
     series = Series(
-        methods=words(method),
-        protocols=words(protocol),
-        representations=words(representation),
+        methods=words(method, "method"),
+        protocols=words(protocol, "protocol"),
+        representations=words(representation, "representation"),
         seeds=parse_seeds(seed),
         representation_seeds=parse_seeds(representation_seed),
         shared=shared,
@@ -216,7 +255,7 @@ def run_episodes(
 
 def tune(
     method: str,
-    protocol: str,
+    protocol: str | Path,
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
     seeds: Seeds = "0-4",
@@ -247,15 +286,27 @@ def tune(
     Raises:
         FscilError: anything that is wrong with the request, the data or the store.
     """
+    _check_kinds(
+        method=method,
+        grid=grid,
+        representation=representation,
+        params=params,
+        overrides=overrides,
+        options=options,
+    )
+    if not isinstance(protocol, str | Path):
+        raise UsageError(f"protocol = {shown(protocol)}: give {KINDS['protocol'][1]}")
     bench = Workbench.open(options.changed(**changes), _shown(progress))
     request = RunRequest(
         method=method,
-        protocol=protocol,
+        protocol=str(protocol),
         representation=representation,
         params=params or {},
         overrides=overrides or {},
     )
-    tried = checked_grid(bench.registry, request, grid or default_grid(bench.registry, method))
+    tried = checked_grid(
+        bench.registry, request, default_grid(bench.registry, method) if grid is None else grid
+    )
     choice, _ = tuned_choice(bench, Tuning(request, tried, parse_seeds(seeds), criterion))
     return choice
 
@@ -269,7 +320,7 @@ def check(*files: Path | str) -> list[Verdict]:
     Raises:
         UsageError: a file cannot be loaded, or none of them brings one.
     """
-    return check_plugins([Path(file) for file in files])
+    return check_plugins(Options(plugins=files).plugin_files)
 
 
 def load_runs(
@@ -280,8 +331,13 @@ def load_runs(
     By session, accuracies are fractions; with `by="run"` there is one row a run, indexed by key,
     with every measure in its unit (`fscil_bench.reporting.measures`). Only runs of one `row` and
     `version` may be averaged. Damaged runs are left out with a warning.
+
+    Raises:
+        UsageError: `results` is a file, or `by` is something else.
     """
-    runs, errors = Store.of(Options(results=results)).runs()
+    if by not in ("session", "run"):
+        raise UsageError(f"by = {shown(by)}: give 'session' or 'run'")
+    runs, errors = _store(Options(results=results)).runs()
     found = Results(Registry(), runs=tuple(runs))
     for problem in (*map(str, errors), *found.damaged.values()):
         warnings.warn(problem, stacklevel=2)
@@ -292,13 +348,16 @@ def load_episodes(results: Path | str | None = None) -> pd.DataFrame:
     """Return all stored few-shot episodes as a frame, one row a set; accuracies are fractions.
 
     Damaged ones are left out with a warning.
+
+    Raises:
+        UsageError: `results` is a file.
     """
-    return episodes_frame(Store.of(Options(results=results)))
+    return episodes_frame(_store(Options(results=results)))
 
 
 def make_report(
     name: str,
-    protocol: str | None = None,
+    protocol: str | Path | None = None,
     *,
     methods: Names = (),
     representations: Names = (),
@@ -334,16 +393,26 @@ def make_report(
         FscilError: an unknown report or parameter, no folder of results, or nothing to draw from.
         StoreError: with `strict`, a stored run or set of episodes cannot be read.
     """
+    _check_kinds(
+        name=name,
+        protocol=protocol,
+        split=split,
+        params=params,
+        folder=folder,
+        run_missing=run_missing,
+        strict=strict,
+        options=options,
+    )
     options = options.changed(**changes)
     registry = load_registry(options.plugin_files)
+    protocol = None if protocol is None else str(protocol)
     if protocol is not None and protocol.endswith(".toml"):
         protocol = registry.add_protocol_file(Path(protocol))
     plugin = registry.get("report", name)
-    store = Store.of(options)
-    if store.results.is_file():
-        raise UsageError(f"{store.results}: a file, and no folder of results")
-    named = tuple(expand_methods(words(methods), registry))
-    selection = Selection(protocol, named, tuple(words(representations)), parse_seeds(seeds), split)
+    store = _store(options)
+    named = tuple(expand_methods(words(methods, "methods"), registry))
+    brought = tuple(words(representations, "representations"))
+    selection = Selection(protocol, named, brought, parse_seeds(seeds), split)
     asked = parse_params(f"report {name!r}", plugin.value.Params, params or {})
     known = Results(registry, selection, evaluation=Evaluation(store, registry))
     failures: tuple[str, ...] = ()
@@ -423,8 +492,27 @@ def _requests(
 
 def _single(made: Sequence[Any], *asked: object) -> bool:
     """Return whether one thing was asked for on every axis, and not a list of one."""
-    lists = [each for each in asked if isinstance(each, Iterable) and not isinstance(each, str)]
-    return len(made) == 1 and not lists
+    return len(made) == 1 and not any(map(several, asked))
+
+
+def _check_kinds(**given: object) -> None:
+    """Refuse arguments that are not of their kind, which nothing checks before they act.
+
+    Raises:
+        UsageError: there is one; its name and value are told.
+    """
+    for name, value in given.items():
+        kind, told = KINDS[name]
+        keys = value if isinstance(value, Mapping) else ()
+        if not isinstance(value, kind) or not all(isinstance(key, str) for key in keys):
+            raise UsageError(f"{name} = {shown(value)}: give {told}")
+
+
+def _store(options: Options) -> Store:
+    store = Store.of(options)
+    if store.results.is_file():
+        raise UsageError(f"{store.results}: a file, and no folder of results")
+    return store
 
 
 def _told(progress: Progress, title: str, made: object) -> None:
@@ -434,4 +522,6 @@ def _told(progress: Progress, title: str, made: object) -> None:
 def _shown(progress: bool | Progress) -> Progress:
     if isinstance(progress, bool):
         return for_terminal() if progress else Silent()
+    if not callable(getattr(progress, "task", None)):
+        raise UsageError(f"progress = {shown(progress)}: give True, False or an object of Progress")
     return progress

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
-from fscil_bench.errors import UsageError, nearest
+from fscil_bench.errors import UsageError, nearest, shown
 
 DATA_VARIABLE = "FSCIL_BENCH_DATA"
+KINDS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("device", "precision"), (str, "its name, as text")),
+    **dict.fromkeys(("unofficial_data", "skip_broken"), (bool, "True or False")),
+    "threads": (SupportsIndex | None, "a whole number"),
+}
+"""What options may be that are no paths, and how a message says it."""
 
 
 def option(default: Any, *flags: str, told: str) -> Any:
@@ -61,8 +67,16 @@ class Options:
         """Make paths of texts; an empty one is left away, and never the current folder.
 
         Raises:
-            UsageError: a path that no system can have.
+            UsageError: a value of another kind, or a path that no system can have.
         """
+        files = [self.plugins] if isinstance(self.plugins, str | Path) else self.plugins
+        if isinstance(files, bytes) or not isinstance(files, Iterable):
+            raise UsageError(f"plugins = {shown(files)}: give the path of a file, or several")
+        object.__setattr__(self, "plugins", tuple(files))
+        for name, value in [*vars(self).items(), *(("plugins", each) for each in self.plugins)]:
+            kind, told = KINDS.get(name, (str | Path | None, "a path"))
+            if not isinstance(value, kind) and value is not self.plugins:
+                raise UsageError(f"{name} = {shown(value)}: give {told}")
         for each in (*vars(self).values(), *self.plugins):
             if "\0" in str(each):
                 raise UsageError(f"{str(each)!r}: a path holds no NUL character")

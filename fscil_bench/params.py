@@ -34,7 +34,7 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
         if name not in known:
             raise UsageError(f"{owner} has no parameter {name!r}; {nearest(name, known)}")
     try:
-        filled = _adapter(schema).validate_python(dict(values))
+        filled = _adapter(schema).validate_python({n: plain(v) for n, v in values.items()})
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
@@ -43,6 +43,13 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
         raise UsageError(f"{where}: {message}") from error
     refuse_unstorable(f"{owner}:", asdict(filled))
     return filled
+
+
+def plain(value: Any) -> Any:
+    """Return a value without the types of NumPy and torch: as a number, or a list of them."""
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value
 
 
 def refuse_unstorable(owner: str, values: Mapping[str, Any]) -> None:

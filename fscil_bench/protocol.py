@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fscil_bench.errors import UsageError, nearest, shown
-from fscil_bench.params import refuse_unstorable
+from fscil_bench.params import plain, refuse_unstorable
 
 if TYPE_CHECKING:
     import torch
@@ -200,7 +200,7 @@ class Protocol(_Frozen):
         """Return how many classes have been seen once `session` is learnt."""
         return self.base_classes + sum(self.ways[:session])
 
-    def override(self, **changes: Any) -> Protocol:
+    def override(self, /, **changes: Any) -> Protocol:
         """Return this protocol with top-level or recipe fields changed, validated anew.
 
         Where `way` or `base_classes` change and `sessions` is not given, there are as many
@@ -221,6 +221,7 @@ class Protocol(_Frozen):
                 )
         changes = {name: _plain(value) for name, value in changes.items()}
         refuse_unstorable(f"protocol {self.name!r}:", changes)
+        self._check_counts(changes)
         changes |= self._sessions_left(changes)
         if "epochs" in changes and not {"milestones", "schedule"} & set(changes):
             changes["milestones"] = self.recipe.scaled_milestones(changes["epochs"])
@@ -233,6 +234,17 @@ class Protocol(_Frozen):
             return Protocol.model_validate(data)
         except ValidationError as error:
             raise UsageError(f"protocol {self.name!r}: {_first_problem(error)[1]}") from error
+
+    def _check_counts(self, changes: Mapping[str, Any]) -> None:
+        """Refuse what other fields cannot be computed from."""
+        for name in ("classes", "base_classes", "sessions", "way", "epochs"):
+            given = changes.get(name, 0)
+            several = given if name == "way" and isinstance(given, tuple) else (given,)
+            if not several or not all(type(each) is int for each in several):
+                raise UsageError(
+                    f"protocol {self.name!r}: {name} = {shown(given)}: input should be a "
+                    f"valid integer{', or one for each session' * (name == 'way')}"
+                )
 
     def _sessions_left(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return what sessions and their way become by changed classes, if they do."""
@@ -350,10 +362,9 @@ def _no_value(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value without NumPy's types, and lists as tuples."""
-    if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
-    return value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
+    """Return a value without NumPy's types, and lists and what else is iterated over as tuples."""
+    value = plain(value)
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple | Iterator) else value
 
 
 def _read_toml(path: Path, seen: tuple[Path, ...], known: Mapping[str, Path]) -> dict[str, Any]:

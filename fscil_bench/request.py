@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import index
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 from pydantic import Field
 
@@ -83,10 +84,25 @@ class Selection:
     split: str | None = None
 
 
-def words(values: str | Iterable[str]) -> list[str]:
-    """Return comma-separated or repeated words, each once, in order."""
-    texts = [values] if isinstance(values, str) else values
-    return list(dict.fromkeys(word for text in texts for word in split_words(text)))
+def words(values: str | Path | Iterable[str | Path], argument: str = "names") -> list[str]:
+    """Return comma-separated or repeated words, each once, in order; a path is one word.
+
+    Raises:
+        UsageError: something else than text or a path; `argument` is where it was given.
+    """
+    texts = values if several(values) else [values]
+    found: list[str] = []
+    for text in texts:
+        if not isinstance(text, str | Path):
+            raise UsageError(f"{argument}: {shown(text)} is no name; give one as text, or a list")
+        found += split_words(text) if isinstance(text, str) else [str(text)]
+    return list(dict.fromkeys(found))
+
+
+def several(asked: object) -> TypeGuard[Iterable[Any]]:
+    """Return whether something is given as a list or the like of it, and not alone."""
+    alone = isinstance(asked, str | bytes | Mapping) or getattr(asked, "ndim", 1) == 0
+    return isinstance(asked, Iterable) and not alone
 
 
 def parse_seeds(asked: str | int | Iterable[int]) -> tuple[int, ...]:
@@ -99,11 +115,17 @@ def parse_seeds(asked: str | int | Iterable[int]) -> tuple[int, ...]:
         return tuple(
             dict.fromkeys(seed for part in asked.split(",") for seed in _range(asked, part))
         )
-    seeds = list(asked) if isinstance(asked, Iterable) else [asked]
-    for seed in seeds:
-        if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= seed < 2**63:
-            raise UsageError(f"seed {shown(seed)}: a seed is a whole number from 0 on")
-    return tuple(dict.fromkeys(int(seed) for seed in seeds))
+    return tuple(dict.fromkeys(map(_seed, asked if several(asked) else [asked])))
+
+
+def _seed(asked: Any) -> int:
+    try:
+        seed = -1 if isinstance(asked, bool) else index(asked)
+    except TypeError:
+        seed = -1
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"seed {shown(asked)}: a seed is a whole number from 0 on")
+    return seed
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

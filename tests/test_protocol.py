@@ -118,6 +118,8 @@ def test_overrides_may_be_numpy_numbers_and_lists(protocol: Protocol) -> None:
     assert changed.recipe.milestones == (3, 4)
     assert type(changed.recipe.epochs) is int
     assert protocol.recipe.epochs == 5
+    assert protocol.override(way=np.array([2, 4])).way == (2, 4)
+    assert protocol.override(way=iter([2, 4])).sessions == 2
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,10 @@ def test_overrides_may_be_numpy_numbers_and_lists(protocol: Protocol) -> None:
         ({"epochs": 10**400}, "epochs: an integer of"),
         ({"epochs": 0, "holdout": 0.2}, r"holdout = 0\.2 has no meaning"),
         ({"epoch": 3}, r"called 'epoch'.* 'epochs'.*weight_decay"),
+        ({"way": "1"}, "way = '1': input should be"),
+        ({"way": "3,2"}, "way = '3,2': input should be"),
+        ({"way": [2, "1"]}, "one for each session"),
+        ({"sessions": "2"}, "sessions = '2': input should be"),
         ({"class_order": "seed:03"}, "class_order"),
         ({"class_order": "seed:٣"}, "class_order"),
         ({"class_order": "seed:-1"}, "class_order"),

@@ -128,7 +128,8 @@ def parse_recipe(settings: Iterable[str]) -> dict[str, Any]:
 
 def _parts(text: str) -> list[str]:
     plain = re.sub(r"[\[\]()'\"]", "", text)  # as a list of TOML or Python would be written
-    return [part.strip() for part in plain.split(",") if part.strip()]
+    parts = [part.strip() for part in plain.split(",")]
+    return parts if parts[-1] else parts[:-1]  # a tuple of one ends in a comma
 
 
 def _parse_way(text: str) -> int | tuple[int, ...]:

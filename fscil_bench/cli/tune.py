@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -17,10 +17,12 @@ from fscil_bench.cli.options import (
     show,
 )
 from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.errors import UsageError, nearest
 from fscil_bench.options import Options
 from fscil_bench.params import words
 from fscil_bench.request import parse_seeds
+
+if TYPE_CHECKING:
+    from fscil_bench.running.tuning import Criterion
 
 
 @command()
@@ -59,7 +61,6 @@ def tune(
     from fscil_bench.request import RunRequest
     from fscil_bench.running.commands import override_words
     from fscil_bench.running.tuning import (
-        CRITERIA,
         Tuning,
         checked_grid,
         close_call,
@@ -68,8 +69,6 @@ def tune(
         tuned_choice,
     )
 
-    if criterion not in CRITERIA:
-        raise UsageError(f"unknown criterion {criterion!r}; {nearest(criterion, list(CRITERIA))}")
     registry = load_registry(options.plugin_files)
     values = {n: words(t) for n, t in parse_settings(grid, "--grid").items()}
     request = RunRequest(
@@ -80,7 +79,7 @@ def tune(
         overrides=overrides.given(),
     )
     tried = checked_grid(registry, request, values or default_grid(registry, method))
-    tuning = Tuning(request, tried, parse_seeds(seeds), criterion)
+    tuning = Tuning(request, tried, parse_seeds(seeds), cast("Criterion", criterion))
     bench = open_workbench(options)
     choice, path = tuned_choice(bench, tuning)
     show(f"{method} on {choice.protocol}, means over {len(choice.seeds)} seeds, in %\n")

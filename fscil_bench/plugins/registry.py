@@ -349,8 +349,8 @@ def _cost(method: Any) -> tuple[bool, bool, bool]:
 def _add_loaded(registry: Registry, value: Any, origin: str, point: EntryPoint) -> None:
     count = 0
     if inspect.isclass(value):
-        file = sys.modules[point.module].__file__
-        count = registry.add_class(value, origin, (Path(file), point.attr) if file else None)
+        file, name = sys.modules[point.module].__file__, point.attr.partition(".")[0]
+        count = registry.add_class(value, origin, (Path(file), name) if file else None)
     elif inspect.ismodule(value):
         count = registry.add_module(value, origin)
         for folder in getattr(value, "__path__", ()):

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pandas as pd
 
-from fscil_bench.defaults import FIRST_METHOD
+from fscil_bench.defaults import FIRST_METHOD, REPRESENTATION
 from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
 from fscil_bench.plugins.registry import Registry
@@ -31,7 +31,7 @@ from fscil_bench.reporting.usual import (
     usual_run,
 )
 from fscil_bench.request import Selection
-from fscil_bench.running.commands import protocol_word
+from fscil_bench.running.commands import plugin_words, protocol_word
 from fscil_bench.running.sessions import SPLITS, outlier_fraction
 from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store.runs import StoredRun
@@ -272,8 +272,11 @@ def plain_command(
     registry: Registry,
 ) -> str:
     """Return the command for runs of which nothing is stored that it could be copied from."""
-    protocol = protocol_word(selection.protocol or "", registry)
-    words = ["--method", method, "--protocol", protocol]
+    name = selection.protocol or ""
+    known = name in registry.names("protocol")
+    dataset = registry.protocol(name)[0].dataset if known else None
+    words = plugin_words(registry, method, dataset, representation or REPRESENTATION)
+    words += ["--method", method, "--protocol", protocol_word(name, registry)]
     words += ["--representation", representation] if representation else []
     words += ["--split", selection.split] if selection.split else []
     return f"fscil-bench run {shlex.join([*words, '--seeds', str(seeds)])}"

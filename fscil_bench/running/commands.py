@@ -94,7 +94,8 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     brought, protocol = spec.representation, spec.protocol
     pseudo = protocol.test_from_train is not None
     name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
-    words = [*_plugins(spec.method, protocol.dataset, registry), "--method", spec.method]
+    words = [*plugin_words(registry, spec.method, protocol.dataset, brought.name)]
+    words += ["--method", spec.method]
     words += ["--protocol", protocol_word(name, registry)]
     words += ["--pseudo-incremental"] if pseudo else []
     if brought.name != REPRESENTATION:
@@ -133,7 +134,8 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
     request, design = wanted.request, wanted.episodes
     protocol, _ = registry.protocol(request.protocol)
     words = ["run" if design is None else "episodes"]
-    words += [*_plugins(request.method, protocol.dataset, registry), "--method", request.method]
+    words += plugin_words(registry, request.method, protocol.dataset, request.representation)
+    words += ["--method", request.method]
     words += ["--protocol", protocol_word(request.protocol, registry)]
     if request.representation != REPRESENTATION:
         words += ["--representation", request.representation]
@@ -152,15 +154,18 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
     return [*words, "--artifacts"] if wanted.artifacts else words
 
 
-def _plugins(method: str, dataset: str, registry: Registry) -> list[str]:
-    """Return the options that bring a method and a data set that are not built in.
+def plugin_words(
+    registry: Registry, method: str, dataset: str | None, representation: str
+) -> list[str]:
+    """Return the options that bring a method, data set and representation that are not built in.
 
     A stored run does not say in which file its plug-ins were, so that a place to fill in stands
     for one that was not given again.
     """
     files = [] if method in registry.names("method") else [f"{UNKNOWN_FOLDER}/{method}.py"]
-    for kind, name in (("method", method), ("data set", dataset)):
-        plugin = registry.plugins.get(kind, {}).get(name)
+    named = (("method", method), ("data set", dataset), ("representation", representation))
+    for kind, name in named:
+        plugin = registry.plugins.get(kind, {}).get(name or "")
         if plugin is not None and plugin.origin == FILE:
             files.append(str(plugin.file))
     return [word for file in dict.fromkeys(files) for word in ("--plugin", file)]

@@ -43,6 +43,8 @@ class Series:
         for kind in ("method", "protocol", "representation"):
             if not getattr(self, f"{kind}s"):
                 raise UsageError(f"--{kind} names no {kind}; `fscil-bench list {kind}s` lists them")
+        if not self.seeds or not self.representation_seeds:
+            raise UsageError("seeds: no seed is named")
         return [
             RunRequest(
                 method=method,

@@ -12,11 +12,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.errors import StoreError, UsageError
+from fscil_bench.errors import StoreError, UsageError, nearest, shown
 from fscil_bench.metrics import Interval, average_accuracy, mean_interval
-from fscil_bench.params import params_dict, parse_params
+from fscil_bench.params import params_dict, parse_params, words
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.request import RunRequest
+from fscil_bench.request import RunRequest, several
 from fscil_bench.running.commands import override_words
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.spec import RunSpec, digest_of
@@ -93,6 +93,23 @@ class Tuning:
     seeds: Sequence[int]
     criterion: Criterion = "last"
 
+    def __post_init__(self) -> None:
+        """Refuse what leaves nothing to choose, or nothing to choose by.
+
+        Raises:
+            UsageError: no seed, no parameter or value to try, or an unknown criterion.
+        """
+        if not isinstance(self.criterion, str) or self.criterion not in CRITERIA:
+            known = nearest(str(self.criterion), CRITERIA)
+            raise UsageError(f"unknown criterion {shown(self.criterion)}; {known}")
+        if not self.seeds:
+            raise UsageError("tune: seeds names no seed")
+        if not self.grid:
+            raise UsageError("tune: the grid names no parameter; name values, NAME=A,B,C")
+        for name, values in self.grid.items():
+            if not values:
+                raise UsageError(f"tune: the grid names no value of {name}; write {name}=A,B,C")
+
     @property
     def settings(self) -> list[dict[str, Any]]:
         """Every combination of the grid's values, the first parameter varying slowest."""
@@ -120,6 +137,9 @@ def checked_grid(
     for name, values in grid.items():
         if name in request.params:
             raise UsageError(f"{name} is both fixed by --set and varied by --grid; leave one away")
+        values = words(values) if isinstance(values, str) else values
+        if not several(values):
+            raise UsageError(f"grid: {name} = {shown(values)}: give a list of values")
         typed = [
             params_dict(parse_params(f"method {plugin.name!r}", plugin.value.Params, {name: v}))
             for v in values
@@ -226,6 +246,8 @@ def with_choices(bench: Workbench, requests: Sequence[RunRequest]) -> list[RunRe
     chosen = [with_choice(bench, request) for request in requests]
     for line in dict.fromkeys(f"{each.method} {_named(each.params)}" for each in chosen):
         bench.progress.say(f"tuned: {line}")
+    for views in sorted({each.views for each in requests} - {"plain"}):
+        bench.progress.say(f"tuned: chosen with plain views, used with {views}")
     return chosen
 
 
@@ -267,6 +289,8 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
         )
     kept = {name: value for name, value in choice.params.items() if name not in request.params}
     rule = choice.rule
+    if request.views != "plain":
+        rule += f"; chosen with plain views, used with {request.views}"
     if request.params:
         rule += f"; set by hand: {', '.join(sorted(request.params))}"
     return replace(request, params={**kept, **request.params}, chosen=rule)

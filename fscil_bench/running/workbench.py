@@ -137,6 +137,11 @@ class Workbench:
         method = self.registry.get("method", request.method)
         brought = self.registry.get("representation", request.representation)
         protocol, folder = self.registry.protocol(request.protocol)
+        if "name" in request.overrides:
+            raise UsageError(
+                f"protocol {protocol.name!r}: its name cannot be overridden; write a TOML file "
+                f"with a name of its own that inherits {protocol.name!r}"
+            )
         protocol = protocol.override(**request.overrides)
         params, parameters = _resolved(method, protocol, request.params, request.chosen)
         brought_params, _ = _resolved(brought, protocol, request.representation_params, None)

@@ -128,8 +128,8 @@ def fit(network: nn.Module, path: Path) -> Fitted:
 
     Raises:
         DataError: the file is damaged, holds other objects than tensors and plain values, several
-            networks or values that are not finite, or does not fit: the first missing, unexpected
-            and misshapen tensors are listed.
+            networks or values that are no finite numbers of the backbone's type, or does not fit:
+            the first missing, unexpected and misshapen tensors are listed.
     """
     tensors = _read(path)
     expected: dict[str, torch.Tensor] = network.state_dict()
@@ -175,7 +175,8 @@ def _classifier(tensors: Tensors, prefix: str) -> str:
     parts = prefix.split(".")[:-1]
     levels = ["".join(f"{part}." for part in parts[:end]) for end in range(len(parts), -1, -1)]
     names = (f"{level}{word}.weight" for level in levels for word in CLASSIFIERS)
-    return next((name for name in names if name in tensors and tensors[name].dim() == 2), "")
+    found = ((name, tensors[name]) for name in names if name in tensors)
+    return next((n for n, rows in found if rows.dim() == 2 and rows.is_floating_point()), "")
 
 
 def _check_fit(
@@ -199,9 +200,20 @@ def _check_fit(
             f"{path}: its network{under} is not the backbone {type(network).__name__} "
             f"({len(found) - len(misshapen)} of {len(expected)} tensors fit): {'; '.join(problems)}"
         )
-    broken = [k for k, v in found.items() if not bool(torch.isfinite(v).all())]
-    if broken:
-        raise DataError(f"{path}: the values of {broken[0]!r} are not finite")
+    for name, tensor in found.items():
+        _check_values(path, name, tensor, expected[name].dtype)
+
+
+def _check_values(path: Path, name: str, tensor: torch.Tensor, wanted: torch.dtype) -> None:
+    fitting = tensor.is_floating_point() or not wanted.is_floating_point
+    if not fitting or tensor.is_complex() or tensor.is_quantized:
+        raise DataError(f"{path}: {name!r} is of {tensor.dtype}, its values must be {wanted}")
+    # As the backbone will hold them; for the narrowest floats few operations are there.
+    values = tensor.to(wanted)
+    if not bool(torch.isfinite(values).all()):
+        raise DataError(f"{path}: the values of {name!r} are not finite")
+    if name.endswith("running_var") and bool((values < 0).any()):
+        raise DataError(f"{path}: damaged weights: a variance in {name!r} is negative")
 
 
 def _shape(tensor: torch.Tensor) -> str:

@@ -13,7 +13,7 @@ from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.frame import Results
 from fscil_bench.request import seeds_text
-from fscil_bench.running.commands import protocol_word
+from fscil_bench.running.commands import plugin_words, protocol_word
 from fscil_bench.training.backbones import feature_dim
 
 from .variants import Variant, settings, typed_params
@@ -127,6 +127,7 @@ class Terms(Generic[Params]):
     def remedy(self, report: str) -> str:
         """Return the command that makes whatever a report lacks, and then the report."""
         words = ["fscil-bench", "report", report]
+        words += plugin_words(self.registry, "ldc", self.protocol.dataset, self.representation)
         words += ["--protocol", protocol_word(self.protocol.name, self.registry)]
         if self.representation != "cosine":
             words += ["--representation", self.representation]

@@ -132,6 +132,7 @@ def test_set_reaches_the_method(folder: Path) -> None:
         (["--method", "ncm", "--epochs", "1" * 400], "an integer of"),
         (["--method", "ncm", "--sessions", str(2**62)], "less than or equal to 1000000"),
         (["--method", "ncm", "--way", "3,x"], "--way '3,x': write a number"),
+        (["--method", "ncm", "--way", "3,,1"], "--way '3,,1': write a number"),
         (["--method", "ncm", "--recipe", "batchsize=3"], "did you mean 'batch_size'"),
         (["--method", "ncm", "--recipe", "batch_size=many"], "batch_size = 'many': Input should"),
         (["--method", "ncm", "--recipe", "augment=crop,spin"], "augment = 'crop,spin': Input"),

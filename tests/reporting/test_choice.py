@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.reporting.choice import current, drawn_rows
+from fscil_bench.reporting.choice import current, drawn_rows, plain_command
 from fscil_bench.reporting.frame import results_frame, run_frame
 from fscil_bench.reporting.statistics import aggregate, interval
+from fscil_bench.request import Selection
 
 DEFAULTS = {"steps": 8, "widths": [64, 32]}
 
@@ -229,3 +232,14 @@ def test_rows_of_the_protocol_s_shape_are_drawn_before_others(
     runs.append(factory.write(factory.spec("ldc", params=DEFAULTS | {"steps": 1})))
 
     assert drawn_rows(rows(*runs), 1).labels == ("ldc (steps=1)",)
+
+
+def test_a_suggested_command_brings_the_plug_ins_that_it_needs() -> None:
+    toy = Path(__file__).parents[1] / "toy"
+    registry = load_registry((toy / "toy_reader.py",))
+    name = registry.add_protocol_file(toy / "toy.toml")
+    command = plain_command("ncm", Selection(name), None, 0, registry)
+    assert command == (
+        f"fscil-bench run --plugin {toy / 'toy_reader.py'} --method ncm "
+        f"--protocol {toy / 'toy.toml'} --seeds 0"
+    )

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -122,6 +123,25 @@ def test_a_choice_made_on_other_terms_is_refused(bench: Workbench, changed: dict
         with_choice(bench, RunRequest("ncm", TOML, **changed))
 
 
+def test_a_choice_read_with_other_views_says_so(stored: Choice, bench: Workbench) -> None:
+    request = with_choice(bench, RunRequest("ncm", TOML, views="flip"))
+    assert request.chosen == f"{stored.rule}; chosen with plain views, used with flip"
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"grid": {}}, "names no parameter"),
+        ({"grid": {"space": []}}, "names no value of space"),
+        ({"seeds": ()}, "names no seed"),
+        ({"criterion": "lust"}, "unknown criterion 'lust'.*'last'"),
+    ],
+)
+def test_what_leaves_nothing_to_choose_is_refused(changed: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        replace(TUNING, **changed)
+
+
 def test_a_choice_of_no_use_is_named(stored: Choice, store: Store, bench: Workbench) -> None:
     path = store.tuned_file("toy", "cosine", "ncm")
     for content, expected in (
@@ -142,6 +162,10 @@ def test_a_choice_of_no_use_is_named(stored: Choice, store: Store, bench: Workbe
 def test_a_grid_is_typed_and_names_each_value_once() -> None:
     registry, request = load_registry(), RunRequest("ncm", "toy")
     assert checked_grid(registry, request, {"beta": ["0.5", ".50", "1"]}) == {"beta": [0.5, 1.0]}
+    assert checked_grid(registry, request, {"beta": "0.5,1"}) == {"beta": [0.5, 1.0]}
+    assert checked_grid(registry, request, {"beta": np.array([0.5, 1])}) == {"beta": [0.5, 1.0]}
+    with pytest.raises(UsageError, match=r"beta = 0\.5: give a list"):
+        checked_grid(registry, request, {"beta": 0.5})  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="space = 'rav'"):
         checked_grid(registry, request, {"space": ["rav"]})
     fixed = RunRequest("ncm", "toy", params={"space": "raw"})

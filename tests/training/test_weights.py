@@ -203,6 +203,20 @@ def misfit() -> Tensors:
             {**tensors(), "1.running_mean": torch.full((4,), torch.nan)},
             "the values of '1.running_mean' are not finite",
         ),
+        *(
+            (
+                {**tensors(), "1.bias": bias},
+                f"'1.bias' is of {bias.dtype}, its values must be torch.float32",
+            )
+            for bias in (
+                torch.ones(4, dtype=torch.int8),
+                torch.ones(4, dtype=torch.complex64),
+            )
+        ),
+        (
+            {**tensors(), "1.running_var": torch.tensor([1.0, 1, 1, -1])},
+            "damaged weights: a variance in '1.running_var' is negative",
+        ),
         (
             misfit(),
             "its network is not the backbone Sequential (3 of 6 tensors fit): 2 missing: '1.bias' "
@@ -217,6 +231,13 @@ def test_what_does_not_fit_changes_nothing(tmp_path: Path, content: object, mess
         load_pretrained(network, Pretraining("title", path))
     assert str(caught.value) == f"{path}: {message}"
     assert same(network, small().state_dict())
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.float8_e4m3fn])
+def test_floats_of_any_width_are_weights(tmp_path: Path, kind: torch.dtype) -> None:
+    halves = {**tensors(), "1.bias": torch.tensor([0.5, 1, -2, 4], dtype=kind)}
+    network = loaded(saved(tmp_path / "w.pth", halves))
+    assert network.state_dict()["1.bias"].tolist() == [0.5, 1, -2, 4]
 
 
 def deeper() -> Tensors:
