@@ -684,7 +684,7 @@ class _Writer:
         if isinstance(node, ast.AnnAssign):
             # The one thing that dataclasses and pydantic take from an annotation alone.
             words = ast.dump(node.annotation)
-            self._text(",".join(w for w in ("ClassVar", "InitVar", "KW_ONLY") if w in words))
+            self._text(",".join(w for w in ("InitVar", "KW_ONLY") if w in words))
         for name, value in ast.iter_fields(node):
             if name not in UNCOUNTED and value is not None and value != []:
                 self._field(node, name, value)
@@ -723,8 +723,8 @@ class _Writer:
 
 
 def _plain(node: ast.AnnAssign, in_class: bool) -> ast.stmt:
-    """Return an assignment without its annotation, which in a class may make it a field."""
-    if in_class:
+    """Return an assignment without its annotation, unless that makes it a field of a class."""
+    if in_class and "ClassVar" not in ast.dump(node.annotation):
         return node
     return ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
 

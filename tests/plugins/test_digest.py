@@ -169,6 +169,7 @@ KEPT = {
         "def later",
         "from typing import overload\n@overload\ndef later(x: int) -> int: ...\ndef later",
     ),
+    "annotation of an attribute of a class": (HERE, "offset = 3", "offset: ClassVar[int] = 3"),
     "an import for types": (
         HERE,
         "class Other",
