@@ -283,7 +283,9 @@ def _row_lines(columns: Sequence[Column], lines: Sequence[dict[Any, Any]]) -> li
             if column.key == "label" and line.get("citation"):
                 text += rf"~\cite{{{line['citation']}}}"
             strong = column.bold or (index, column.key) in best
-            cells.append(rf"\textbf{{{text}}}" if strong else text)
+            # \textbf takes no paragraphs, which texts with a width are.
+            heavy = rf"{{\bfseries {text}}}" if column.width else rf"\textbf{{{text}}}"
+            cells.append(heavy if strong else text)
         # At the start of a line, [ and * would be taken for arguments of the \\ before it.
         guard = "{}" * cells[0].startswith(("[", "*"))
         rows.append(guard + " & ".join(cells) + r" \\")

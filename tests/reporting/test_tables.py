@@ -218,14 +218,15 @@ def test_without_notes_or_groups_only_the_table_is_left() -> None:
 def test_long_texts_have_a_width_in_latex() -> None:
     frame = pd.DataFrame({"claim": ["50 % more"], "verdict": ["holds"]})
     columns = [
-        Column("claim", "Claim", kind="text", width=0.3),
+        Column("claim", "Claim", kind="text", width=0.3, bold=True),
         Column("verdict", "Verdict", kind="text", bold=True),
     ]
 
     text = latex_table(Table("t", frame, columns))
 
     assert r"{@{}p{0.3\linewidth}l@{}}" in text
-    assert r"{\raggedright 50 \% more\par} & \textbf{holds} \\" in text
+    # A paragraph is none of \textbf's arguments.
+    assert r"{\bfseries {\raggedright 50 \% more\par}} & \textbf{holds} \\" in text
 
 
 @pytest.mark.parametrize(
