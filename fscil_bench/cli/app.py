@@ -39,6 +39,7 @@ from fscil_bench.cli.options import (
     say_tables,
     show,
     survive_encodings,
+    use_free_cores,
 )
 from fscil_bench.cli.tune import tune
 from fscil_bench.defaults import REPRESENTATION
@@ -258,10 +259,13 @@ def report(
 ) -> None:
     """Draw a table or figure from stored runs; name the runs it lacks, or make them.
 
-    --data-root, --device, --precision, --weights and --unofficial-data are for --run-missing.
+    --data-root, --device, --precision, --threads, --weights, --unofficial-data and --skip-broken
+    are for --run-missing.
     """
     from fscil_bench.api import make_report, refuse_unread
 
+    if run_missing:
+        use_free_cores(options)
     with naming_places(options):
         output = make_report(
             name,

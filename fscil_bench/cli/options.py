@@ -259,19 +259,25 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
+def use_free_cores(options: Options) -> None:
+    """Compute with as many threads as cores are free, unless a number is given."""
+    from fscil_bench.training.compute import settle_threads
+
+    told = settle_threads(None) if options.threads is None else ""
+    if told:
+        say(told)
+
+
 def open_workbench(options: Options) -> Workbench:
-    """Return a workbench that shows its progress, and settle the number of threads.
+    """Return a workbench that shows its progress, on the cores that are free.
 
     Raises:
         UsageError: the device or the precision cannot be had, or a plug-in cannot be loaded.
     """
     from fscil_bench.progress import for_terminal
     from fscil_bench.running.workbench import Workbench
-    from fscil_bench.training.compute import settle_threads
 
-    told = settle_threads(options.threads)
-    if told:
-        say(told)
+    use_free_cores(options)
     return Workbench.open(options, for_terminal())
 
 

@@ -62,6 +62,7 @@ from fscil_bench.training.compute import (
     load_per_core,
     peak_memory,
     resolve_device,
+    settle_threads,
 )
 from fscil_bench.training.features import (
     Features,
@@ -117,6 +118,9 @@ class Workbench:
         self.options = options or Options()
         self.device = resolve_device(self.options.device)
         check_precision(self.options.precision)
+        told = "" if self.options.threads is None else settle_threads(self.options.threads)
+        if told:
+            self.progress.say(told)
         self._datasets: dict[str, Dataset] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}

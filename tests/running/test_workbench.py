@@ -241,3 +241,17 @@ def test_auto_precision_is_that_of_the_network_that_is_there(
     assert new_toy.run(precision="auto").key == other.key, "of both, the one that is faster"
     monkeypatch.setattr(faster, lambda *_: "fp32")
     assert new_toy.run(precision="auto").key == first.key
+
+
+def test_threads_are_taken_from_python_too(toy: Any) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        toy.run(threads=1)
+        assert torch.get_num_threads() == 1
+        toy.run()
+        assert torch.get_num_threads() == 1, "unasked nothing is changed"
+        with pytest.raises(UsageError, match="threads 0"):
+            toy.run(threads=0)
+    finally:
+        torch.set_num_threads(before)
