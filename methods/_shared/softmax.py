@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize
 
 from fscil_bench.method import batches
 
@@ -199,6 +198,8 @@ def _descended(
         found, steps = last, steps + 1
         if float(last[1].abs().max()) <= tolerance:
             raise StopIteration
+
+    from scipy.optimize import minimize  # slow to load, and every command loads every method
 
     minimize(
         whitened,
