@@ -24,7 +24,7 @@ from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.frame import Results, run_frame
 from fscil_bench.request import Design, RunRequest, Selection, parse_seeds, several, words
 from fscil_bench.running.missing import make_missing
-from fscil_bench.running.series import Series, assigned, make_all
+from fscil_bench.running.series import make_all, requested
 from fscil_bench.running.tuning import (
     Choice,
     Criterion,
@@ -32,7 +32,6 @@ from fscil_bench.running.tuning import (
     checked_grid,
     default_grid,
     tuned_choice,
-    with_choices,
 )
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.store.runs import Store, StoredRun
@@ -130,22 +129,21 @@ def run(
         options=options,
     )
     bench = Workbench.open(options.changed(**changes), _shown(progress))
-    shared = {
-        "representation_params": representation_params or {},
-        "split": split,
-        "index_list": given_path(index_list),
-        "overrides": overrides or {},
-        "views": views,
-    }
-    series = Series(
+    requests = requested(
+        bench,
         methods=words(method, "method"),
         protocols=words(protocol, "protocol"),
         representations=words(representation, "representation"),
         seeds=parse_seeds(seed),
         representation_seeds=parse_seeds(representation_seed),
-        shared=shared,
+        params=params or {},
+        tuned=tuned,
+        representation_params=representation_params or {},
+        split=split,
+        index_list=given_path(index_list),
+        overrides=overrides or {},
+        views=views,
     )
-    requests = _requests(bench, series, params or {}, tuned)
     plans = [bench.plan(request) for request in requests]
     made = make_all(
         plans,
@@ -223,20 +221,19 @@ def run_episodes(
         options=options,
     )
     bench = Workbench.open(options.changed(**changes), _shown(progress))
-    shared = {
-        "representation_params": representation_params or {},
-        "overrides": overrides or {},
-        "views": views,
-    }
-    series = Series(
+    requests = requested(
+        bench,
         methods=words(method, "method"),
         protocols=words(protocol, "protocol"),
         representations=words(representation, "representation"),
         seeds=parse_seeds(seed),
         representation_seeds=parse_seeds(representation_seed),
-        shared=shared,
+        params=params or {},
+        tuned=tuned,
+        representation_params=representation_params or {},
+        overrides=overrides or {},
+        views=views,
     )
-    requests = _requests(bench, series, params or {}, tuned)
     sizes = {"way": way, "shot": shot, "queries": queries, "episodes": episodes}
     design = parse_params("an episode", Design, sizes)
     plans = [plan_episodes(bench, request, design) for request in requests]
@@ -479,15 +476,6 @@ def refuse_unread(output: ReportOutput, options: Options) -> None:
     if unread:
         listed = "\n  ".join(unread)
         raise StoreError(f"stored results that cannot be read:\n  {listed}")
-
-
-def _requests(
-    bench: Workbench, series: Series, params: Mapping[str, Any], tuned: bool
-) -> list[RunRequest]:
-    methods = expand_methods(series.methods, bench.registry)
-    series = replace(series, params=assigned(params, methods, bench.registry))
-    requests = series.requests(bench.registry, bench.progress.say)
-    return with_choices(bench, requests) if tuned else requests
 
 
 def _single(made: Sequence[Any], *asked: object) -> bool:

@@ -142,29 +142,27 @@ def run(
 
     A run that is stored is not run again. Interrupted training resumes.
     """
-    shared = {
-        "representation_params": parse_settings(representation_settings),
-        "split": split,
-        "index_list": index_list,
-        "overrides": overrides.given(),
-        "views": views,
-        "pseudo": pseudo,
-    }
-    asked, changes = words(method), parse_settings(settings)
-    chosen = words(protocol), words(representation)
-    all_seeds = parse_seeds(seeds), parse_seeds(representation_seed)
     from fscil_bench.cli.summary import summary_line, summary_table
-    from fscil_bench.plugins.registry import expand_methods
-    from fscil_bench.running.series import Series, assigned, make_all
+    from fscil_bench.running.series import make_all, requested
 
-    registry = _registry(options)
-    params = assigned(changes, expand_methods(asked, registry), registry)
-    requests = Series(asked, *chosen, *all_seeds, params, shared).requests(registry, say)
     bench = open_workbench(options)
-    if tuned:
-        from fscil_bench.running.tuning import with_choices
-
-        requests = with_choices(bench, requests)
+    changes = overrides.given()
+    requests = requested(
+        bench,
+        methods=words(method),
+        protocols=words(protocol),
+        representations=words(representation),
+        seeds=parse_seeds(seeds),
+        representation_seeds=parse_seeds(representation_seed),
+        params=parse_settings(settings),
+        tuned=tuned,
+        representation_params=parse_settings(representation_settings),
+        split=split,
+        index_list=index_list,
+        overrides=changes,
+        views=views,
+        pseudo=pseudo,
+    )
     # Everything is planned first, so that a bad request stops before any work.
     plans = [bench.plan(request) for request in requests]
     names = [plan.spec.protocol.name for plan in plans]
@@ -191,9 +189,9 @@ def run(
         make_all(plans, make, lambda plan: plan.title, bench.progress, told, *alike)
     finally:
         if len(finished) > 1:
-            show(summary_table(finished, registry))
+            show(summary_table(finished, bench.registry))
         done = {each.spec.protocol.name for each in finished}
-        changed = bool(overrides.given()) or views != "plain" or split is not None
+        changed = bool(changes) or views != "plain" or split is not None
         say_tables({name: named[name] for name in done}, "main-table", options, changed)
 
 

@@ -24,7 +24,6 @@ from fscil_bench.cli.options import (
     complain,
     open_workbench,
     parse_settings,
-    say,
     say_tables,
 )
 from fscil_bench.defaults import REPRESENTATION
@@ -63,25 +62,23 @@ def episodes(
     """
     from fscil_bench.episodes.run import plan_episodes, run_episodes
     from fscil_bench.params import parse_params
-    from fscil_bench.plugins.registry import expand_methods, load_registry
     from fscil_bench.request import Design
-    from fscil_bench.running.series import Series, assigned, make_all
+    from fscil_bench.running.series import make_all, requested
 
-    registry, asked = load_registry(options.plugin_files), words(method)
-    params = assigned(parse_settings(settings), expand_methods(asked, registry), registry)
-    shared = {
-        "representation_params": parse_settings(representation_settings),
-        "overrides": overrides.given(),
-        "views": views,
-    }
-    chosen = words(protocol), words(representation)
-    all_seeds = parse_seeds(seeds), parse_seeds(representation_seed)
-    requests = Series(asked, *chosen, *all_seeds, params, shared).requests(registry, say)
     bench = open_workbench(options)
-    if tuned:
-        from fscil_bench.running.tuning import with_choices
-
-        requests = with_choices(bench, requests)
+    requests = requested(
+        bench,
+        methods=words(method),
+        protocols=words(protocol),
+        representations=words(representation),
+        seeds=parse_seeds(seeds),
+        representation_seeds=parse_seeds(representation_seed),
+        params=parse_settings(settings),
+        tuned=tuned,
+        representation_params=parse_settings(representation_settings),
+        overrides=overrides.given(),
+        views=views,
+    )
     sizes = {"queries": queries, "episodes": count}
     designs = [
         parse_params("an episode", Design, {"way": ways, "shot": shots, **sizes})
@@ -91,7 +88,7 @@ def episodes(
     if not plans:
         raise UsageError("nothing to do: name a method, a protocol, a way and a shot")
 
-    named = {bench.registry.protocol(word)[0].name: word for word in chosen[0]}
+    named = {bench.registry.protocol(word)[0].name: word for word in words(protocol)}
 
     def told(title: str, made: StoredEpisodes | BaseException) -> None:
         if isinstance(made, BaseException):

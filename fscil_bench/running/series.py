@@ -3,64 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, UsageError, WriteError, nearest
 from fscil_bench.plugins.registry import Registry, expand_methods
 from fscil_bench.progress import Progress
 from fscil_bench.request import RunRequest
+from fscil_bench.running.tuning import with_choices
+from fscil_bench.running.workbench import Workbench
 
 Plan = TypeVar("Plan")
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True)
-class Series:
-    """Runs of every method on every protocol and representation, over seeds.
+def requested(
+    bench: Workbench,
+    *,
+    methods: Sequence[str],
+    protocols: Sequence[str],
+    representations: Sequence[str],
+    seeds: Sequence[int],
+    representation_seeds: Sequence[int],
+    params: Mapping[str, Any],
+    tuned: bool = False,
+    **shared: Any,
+) -> list[RunRequest]:
+    """Return runs of every method on every protocol and representation, over seeds.
 
-    Attributes:
+    Args:
+        bench: knows the plug-ins, and is told which methods of a group cannot stand somewhere.
         methods: names, or words for groups of methods.
-        params: a method's parameters, by its name.
-        shared: further fields of every `RunRequest`.
+        protocols: names, or TOML files.
+        representations: names.
+        seeds: of shots and the methods' own noise.
+        representation_seeds: of base training.
+        params: of all methods, or of one as `METHOD.name`.
+        tuned: whether to take the parameters that were chosen.
+        shared: further fields of every request.
+
+    Raises:
+        UsageError: an unknown method, representation or parameter, or nothing is asked for.
     """
-
-    methods: Sequence[str]
-    protocols: Sequence[str]
-    representations: Sequence[str] = (REPRESENTATION,)
-    seeds: Sequence[int] = (0,)
-    representation_seeds: Sequence[int] = (0,)
-    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    shared: Mapping[str, Any] = field(default_factory=dict)
-
-    def requests(self, registry: Registry, say: Callable[[str], None]) -> list[RunRequest]:
-        """Return the runs; `say` is told which methods of a group cannot stand somewhere.
-
-        Raises:
-            UsageError: an unknown method or representation, or nothing is asked for.
-        """
-        for kind in ("method", "protocol", "representation"):
-            if not getattr(self, f"{kind}s"):
-                raise UsageError(f"--{kind} names no {kind}; `fscil-bench list {kind}s` lists them")
-        if not self.seeds or not self.representation_seeds:
-            raise UsageError("seeds: no seed is named")
-        return [
-            RunRequest(
-                method=method,
-                protocol=protocol,
-                representation=brought,
-                params=self.params.get(method, {}),
-                seed=seed,
-                representation_seed=base_seed,
-                **self.shared,
-            )
-            for protocol in self.protocols
-            for brought in self.representations
-            for base_seed in self.representation_seeds
-            for method in fitting_methods(self.methods, brought, registry, say)
-            for seed in self.seeds
-        ]
+    named = {"method": methods, "protocol": protocols, "representation": representations}
+    for kind, names in named.items():
+        if not names:
+            raise UsageError(f"--{kind} names no {kind}; `fscil-bench list {kind}s` lists them")
+    if not seeds or not representation_seeds:
+        raise UsageError("seeds: no seed is named")
+    registry = bench.registry
+    own = assigned(params, expand_methods(methods, registry), registry)
+    requests = [
+        RunRequest(
+            method=method,
+            protocol=protocol,
+            representation=brought,
+            params=own[method],
+            seed=seed,
+            representation_seed=base_seed,
+            **shared,
+        )
+        for protocol in protocols
+        for brought in representations
+        for base_seed in representation_seeds
+        for method in fitting_methods(methods, brought, registry, bench.progress.say)
+        for seed in seeds
+    ]
+    return with_choices(bench, requests) if tuned else requests
 
 
 def fitting_methods(
