@@ -92,7 +92,7 @@ def run_episodes(bench: Workbench, planned: EpisodesPlan, force: bool = False) -
         flags=flags(plan),
         notes=notes_of(method),
         parameters=plan.parameters,
-        network=bench.network(plan.spec.representation),
+        network=bench.store.network(plan.spec.representation.key),
         environment=environment(bench.device),
         created=now(),
     )

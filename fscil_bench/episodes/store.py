@@ -151,8 +151,8 @@ def write_episodes(store: Store, record: EpisodesRecord, accuracies: np.ndarray)
 def find_episodes(store: Store, spec: EpisodesSpec) -> StoredEpisodes | None:
     """Return the finished episodes of `spec`, or None.
 
-    Those whose accuracies are damaged count as not there, with a warning: whoever asks makes them
-    again, which brings back the same.
+    Those whose accuracies are damaged, or that were made from other weights than are stored now,
+    count as not there, with a warning: whoever asks makes them again.
 
     Raises:
         StoreError: their record is damaged, or of another schema.
@@ -167,7 +167,7 @@ def find_episodes(store: Store, spec: EpisodesSpec) -> StoredEpisodes | None:
         place = folder / ACCURACIES
         warnings.warn(f"{place}: damaged ({error.__cause__}); made again", stacklevel=2)
         return None
-    return found
+    return found if store.has_network(spec.run, found.record.network, folder) else None
 
 
 def read_episodes(folder: Path) -> StoredEpisodes:

@@ -203,11 +203,7 @@ class Workbench:
         if not force:
             found = self.store.find(plan.spec)
             if found is not None and (not artifacts or found.artifacts()):
-                if self._is_of_this_network(found):
-                    return found
-                self.progress.say(
-                    f"{plan.title}: made again, as its network is not the one that is stored now"
-                )
+                return found
             artifacts = artifacts or self.store.has_artifacts(plan.spec)
         method, maker, pretrain_seconds = self.start(plan)
         outcome = run_sessions(method, maker, artifacts, self.progress)
@@ -224,27 +220,13 @@ class Workbench:
             flags=flags(plan),
             notes=outcome.notes,
             parameters=plan.parameters,
-            network=self.network(plan.spec.representation),
+            network=self.store.network(plan.spec.representation.key),
             representation_log=self.trained(plan).log,
             environment=environment(self.device),
             created=now(),
         )
         targets = plan.dataset.test.labels
         return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
-
-    def network(self, spec: RepresentationSpec) -> str:
-        """Return the digest of a trained representation's weights: 16 hexadecimal digits.
-
-        One specification trains other weights on another machine or with other threads.
-        """
-        return stored_digest(weights_file(self.store, spec.key))[:16]
-
-    def _is_of_this_network(self, run: StoredRun) -> bool:
-        """Whether a stored run was made from the weights that are stored, as far as is known."""
-        spec, made_from = run.spec.representation, run.record.network
-        if not made_from or not weights_file(self.store, spec.key).exists():
-            return True
-        return made_from == self.network(spec)
 
     def start(self, plan: Plan) -> tuple[Method, SessionMaker, float]:
         """Return a plan's method before its base session, what hands it samples, and the seconds.

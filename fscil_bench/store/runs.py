@@ -32,6 +32,7 @@ from fscil_bench.store.files import (
     work_folders,
     write_text,
 )
+from fscil_bench.store.tensors import stored_digest
 from fscil_bench.training.backbones import feature_dim
 
 SCHEMA_VERSION = 1
@@ -268,8 +269,8 @@ class Store:
     def find(self, spec: RunSpec) -> StoredRun | None:
         """Return the finished run of `spec`, or None.
 
-        One whose predictions are damaged counts as not there, with a warning: whoever asks makes
-        it again, which brings back the same.
+        One whose predictions are damaged, or that was made from other weights than are stored now,
+        counts as not there, with a warning: whoever asks makes it again.
 
         Raises:
             StoreError: its record is damaged, or of another schema.
@@ -284,7 +285,30 @@ class Store:
             place = folder / PREDICTIONS
             warnings.warn(f"{place}: damaged ({error.__cause__}); made again", stacklevel=2)
             return None
-        return run
+        return run if self.has_network(spec, run.record.network, folder) else None
+
+    def network(self, key: str) -> str:
+        """Return the digest of a representation's weights, 16 hexadecimal digits; empty without.
+
+        One specification trains other weights on another machine or with other threads.
+
+        Raises:
+            StoreError: the file is damaged.
+        """
+        file = self.representation_folder(key) / "weights.safetensors"
+        return stored_digest(file)[:16] if file.exists() else ""
+
+    def has_network(self, spec: RunSpec, network: str, folder: Path) -> bool:
+        """Return whether work of a network can stand beside new work; warn if not.
+
+        It cannot if other weights are stored now. Of what records do not tell nothing is known.
+        """
+        if not network or self.network(spec.representation.key) in ("", network):
+            return True
+        warnings.warn(
+            f"{folder}: made again, as its network is not the one that is stored now", stacklevel=3
+        )
+        return False
 
     def has_artifacts(self, spec: RunSpec) -> bool:
         """Return whether the run of `spec` is stored with named arrays, whatever else is damaged.

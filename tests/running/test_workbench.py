@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import torch
 
 import fscil_bench as fb
 from fscil_bench.errors import UsageError
+from fscil_bench.request import Design, RunRequest, Wanted
+from fscil_bench.running.missing import make_missing
 from fscil_bench.running.sessions import draw_outliers
 from fscil_bench.store.tensors import load_tensors, save_tensors
 
@@ -196,25 +197,37 @@ def test_what_is_learnt_from_base_data_belongs_to_the_views_it_was_learnt_from(t
     assert any("mirror image" in flag for flag in flipped.record.flags)
 
 
-def test_a_run_of_another_network_is_made_again(new_toy: Any, tmp_path: Path) -> None:
-    first = new_toy.run()
-    assert len(first.record.network) == 16
-    # As another machine would have trained it: the same specification, other numbers.
-    shutil.copytree(new_toy.folder / "results", tmp_path / "other")
-    (weights,) = tmp_path.glob("other/representations/*/weights.safetensors")
+def retrained(results: Path) -> Path:
+    """Give the one network of some results other weights, as another machine would have."""
+    (weights,) = results.glob("representations/*/weights.safetensors")
     tensors, log = load_tensors(weights)
     tensors["head.weight"] = -tensors["head.weight"]
     tensors["backbone.conv1.weight"] = torch.randn(
         tensors["backbone.conv1.weight"].shape, generator=torch.Generator().manual_seed(0)
     )
     save_tensors(weights, tensors, log)
-    again = new_toy.run(results=tmp_path / "other")
-    assert again.key == first.key
-    assert again.record.network != first.record.network
+    return weights
+
+
+@pytest.mark.filterwarnings("ignore:.*made again, as its network:UserWarning")
+def test_what_another_network_gave_is_made_again(new_toy: Any) -> None:
+    design = Design(way=2, shot=1, queries=2, episodes=4)
+    ncm = RunRequest("ncm", new_toy.toml)
+    wanted = [Wanted(ncm), Wanted(ncm, episodes=design)]
+
+    def stored() -> tuple[Any, Any]:
+        assert make_missing(new_toy.bench(), wanted) == ()
+        return new_toy.run(), fb.run_episodes("ncm", **new_toy.settings(**vars(design)))
+
+    first, drawn = stored()
+    assert len(first.record.network) == 16 and first.record.network == drawn.record.network
+    weights = retrained(new_toy.folder / "results")
+    again, redrawn = stored()
+    assert (again.key, redrawn.record.key) == (first.key, drawn.record.key)
+    assert again.record.network == redrawn.record.network != first.record.network
     assert not np.array_equal(again.predictions, first.predictions)
     weights.unlink()
-    kept = new_toy.run(results=tmp_path / "other")
-    assert kept.record.network == again.record.network, "it stands where none is stored"
+    assert new_toy.run().record.network == again.record.network, "it stands where none is stored"
 
 
 def test_lists_of_methods_and_seeds_give_lists_of_runs(toy: Any) -> None:
