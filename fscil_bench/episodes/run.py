@@ -24,9 +24,7 @@ from fscil_bench.plugins.registry import Registry
 from fscil_bench.request import Design, RunRequest
 from fscil_bench.running.runner import best_columns, named, notes_of
 from fscil_bench.running.sessions import SessionMaker
-from fscil_bench.running.workbench import Plan, Workbench, flags, spread
-from fscil_bench.store.files import now
-from fscil_bench.training.compute import environment
+from fscil_bench.running.workbench import Plan, Workbench
 
 
 @dataclass(frozen=True)
@@ -79,22 +77,15 @@ def run_episodes(bench: Workbench, planned: EpisodesPlan, force: bool = False) -
     accuracies = _accuracies(bench, method, maker, spec)
     ended = time.perf_counter()
     _check_state(method, before)
-    used = plan.spec.protocol.classes_used
     record = EpisodesRecord(
         key=spec.key,
         spec=spec,
-        train_images=spread(plan.dataset.train.labels, used),
-        test_images=spread(plan.dataset.test.labels, used),
         pretrain_seconds=pretrain_seconds,
         base_seconds=learnt - started,
         seconds=ended - learnt,
         state_bytes=method.state_bytes(),
-        flags=flags(plan),
         notes=notes_of(method),
-        parameters=plan.parameters,
-        network=bench.store.network(plan.spec.representation.key),
-        environment=environment(bench.device),
-        created=now(),
+        **bench.known(plan),
     )
     return write_episodes(bench.store, record, accuracies)
 

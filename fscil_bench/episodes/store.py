@@ -17,7 +17,7 @@ from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.request import Design
 from fscil_bench.spec import RunSpec, digest_of
 from fscil_bench.store.files import read_record, replaced_folder, work_folders, write_text
-from fscil_bench.store.runs import Amount, Count, Number, Store, refuse_foreign
+from fscil_bench.store.runs import Amount, Count, Store, WorkRecord, refuse_foreign
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,39 +52,20 @@ class EpisodesSpec(BaseModel):
         return digest_of([self.run.version, self.engine])
 
 
-class EpisodesRecord(BaseModel):
+class EpisodesRecord(WorkRecord):
     """`episodes.json`: the specification and all that is known but the accuracies.
 
     Attributes:
-        train_images: (fewest, most) training images of a class in the copy of the data used.
-        test_images: the same for test images.
-        pretrain_seconds: what the method learnt from base data alone took, when it was made.
         base_seconds: what the base session took.
         seconds: what all episodes took, learning and scoring together.
         state_bytes: what the method keeps after the base session.
-        flags: words that a table must show beside the row.
-        notes: what the method has to say of itself.
-        parameters: how the method's parameters came about, in a phrase.
-        network: digest of the representation's weights; empty in records that do not tell.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     schema_version: int = SCHEMA_VERSION
-    key: str
     spec: EpisodesSpec
-    train_images: tuple[Count, Count]
-    test_images: tuple[Count, Count]
-    pretrain_seconds: Amount = 0.0
     base_seconds: Amount = 0.0
     seconds: Amount = 0.0
     state_bytes: Count = 0
-    flags: tuple[str, ...] = ()
-    notes: dict[str, Number | str] = {}
-    parameters: str = ""
-    network: str = ""
-    environment: dict[str, Any] = {}
-    created: str = ""
 
 
 @dataclass(frozen=True)

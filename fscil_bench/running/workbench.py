@@ -211,22 +211,29 @@ class Workbench:
             key=plan.spec.key,
             spec=plan.spec,
             class_names=plan.dataset.class_names[: plan.spec.protocol.classes_used],
-            train_images=spread(plan.dataset.train.labels, plan.spec.protocol.classes_used),
-            test_images=spread(plan.dataset.test.labels, plan.spec.protocol.classes_used),
             sessions=outcome.sessions,
             pretrain_seconds=pretrain_seconds,
             peak_memory=peak_memory(),
             load=load_per_core(),
-            flags=flags(plan),
             notes=outcome.notes,
-            parameters=plan.parameters,
-            network=self.store.network(plan.spec.representation.key),
             representation_log=self.trained(plan).log,
-            environment=environment(self.device),
-            created=now(),
+            **self.known(plan),
         )
         targets = plan.dataset.test.labels
         return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+
+    def known(self, plan: Plan) -> dict[str, Any]:
+        """Return what is recorded of any work of a plan that is finished now."""
+        used = plan.spec.protocol.classes_used
+        return {
+            "train_images": _spread(plan.dataset.train.labels, used),
+            "test_images": _spread(plan.dataset.test.labels, used),
+            "flags": _flags(plan),
+            "parameters": plan.parameters,
+            "network": self.store.network(plan.spec.representation.key),
+            "environment": environment(self.device),
+            "created": now(),
+        }
 
     def start(self, plan: Plan) -> tuple[Method, SessionMaker, float]:
         """Return a plan's method before its base session, what hands it samples, and the seconds.
@@ -542,13 +549,13 @@ def _terms(protocol: Protocol, dataset: Dataset) -> Terms:
     )
 
 
-def spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
+def _spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
     """Return the fewest and the most images of one of the first `classes` classes."""
     counts = np.bincount(labels, minlength=classes)[:classes]
     return int(counts.min()), int(counts.max())
 
 
-def flags(plan: Plan) -> tuple[str, ...]:
+def _flags(plan: Plan) -> tuple[str, ...]:
     """Return what a table must say beside the row."""
     found = []
     if plan.method.needs.final_class_count:

@@ -62,17 +62,14 @@ class SessionRecord(BaseModel):
     state_bytes: Count
 
 
-class RunRecord(BaseModel):
-    """`run.json`: the specification of a finished run and everything measured but predictions.
+class WorkRecord(BaseModel):
+    """What is recorded of finished work of either kind, a run or few-shot episodes.
 
     Attributes:
         train_images: (fewest, most) training images of a class in the copy of the data used.
         test_images: the same for test images.
-        flags: words that a table must show beside the row.
         pretrain_seconds: what the method learnt from base data alone took, when it was made.
-        peak_memory: bytes of the process at most, when the run ended.
-        load: processes that wanted to run by core, in the run's last minute; 0 where not known.
-        representation_log: epochs, seconds, losses and held-out accuracy of base training.
+        flags: words that a table must show beside the row.
         notes: what the method has to say of itself (repairs, steps not converged).
         parameters: how the method's parameters came about, in a phrase.
         network: digest of the representation's weights; empty in records that do not tell.
@@ -82,21 +79,32 @@ class RunRecord(BaseModel):
 
     schema_version: int = SCHEMA_VERSION
     key: str
-    spec: RunSpec
-    class_names: tuple[str, ...]
     train_images: tuple[Count, Count]
     test_images: tuple[Count, Count]
-    sessions: tuple[SessionRecord, ...]
     pretrain_seconds: Amount = 0.0
-    peak_memory: Count = 0
-    load: Amount = 0.0
     flags: tuple[str, ...] = ()
     notes: dict[str, Number | str] = {}
     parameters: str = ""
     network: str = ""
-    representation_log: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     created: str = ""
+
+
+class RunRecord(WorkRecord):
+    """`run.json`: the specification of a finished run and everything measured but predictions.
+
+    Attributes:
+        peak_memory: bytes of the process at most, when the run ended.
+        load: processes that wanted to run by core, in the run's last minute; 0 where not known.
+        representation_log: epochs, seconds, losses and held-out accuracy of base training.
+    """
+
+    spec: RunSpec
+    class_names: tuple[str, ...]
+    sessions: tuple[SessionRecord, ...]
+    peak_memory: Count = 0
+    load: Amount = 0.0
+    representation_log: dict[str, Any] = {}
 
     @field_validator("representation_log")
     @classmethod
