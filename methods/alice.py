@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from fscil_bench.representation import Representation, TrainingBatch
 
-from ._shared import citations
 from ._shared.augmentation import drawn_shares
 from ._shared.cosine import cosine_logits, drawn_rows
 
@@ -52,7 +51,12 @@ class Alice(Representation):
     """
 
     name = "alice"
-    bibtex = citations.ALICE
+    bibtex = """@inproceedings{peng2022alice,
+  author = {Peng, Can and Zhao, Kun and Wang, Tianren and Li, Meng and Lovell, Brian C.},
+  title = {Few-Shot Class-Incremental Learning from an Open-Set Perspective},
+  booktitle = {European Conference on Computer Vision (ECCV)},
+  year = {2022}
+}"""
 
     @dataclass(frozen=True)
     class Params:

@@ -16,7 +16,6 @@ from fscil_bench.protocol import Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
 from fscil_bench.training.backbones import Staged
 
-from ._shared import citations
 from ._shared.augmentation import drawn_share
 from ._shared.cosine import cosine_logits
 from ._shared.statistics import class_means
@@ -52,7 +51,13 @@ class Fact(Method):
 
     name = "fact"
     title = "FACT"
-    bibtex = citations.FACT
+    bibtex = """@inproceedings{zhou2022fact,
+  author = {Zhou, Da-Wei and Wang, Fu-Yun and Ye, Han-Jia and Ma, Liang and Pu, Shiliang and
+            Zhan, De-Chuan},
+  title = {Forward Compatible Few-Shot Class-Incremental Learning},
+  booktitle = {Conference on Computer Vision and Pattern Recognition (CVPR)},
+  year = {2022}
+}"""
     needs = Needs(extras=("virtual",))
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {"eta": (0.0, 0.05, 0.1, 0.2, 0.4)}
 
@@ -140,7 +145,7 @@ class FactRepresentation(Representation):
     """
 
     name = "fact"
-    bibtex = citations.FACT
+    bibtex = Fact.bibtex
     extras = ("virtual",)
     final_class_count = True
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -53,7 +53,13 @@ class Icarl(NetworkMethod):
 
     name = "icarl"
     title = "iCaRL"
-    bibtex = citations.ICARL
+    bibtex = """@inproceedings{rebuffi2017icarl,
+  author = {Rebuffi, Sylvestre-Alvise and Kolesnikov, Alexander and Sperl, Georg and
+            Lampert, Christoph H.},
+  title = {{iCaRL}: Incremental Classifier and Representation Learning},
+  booktitle = {Conference on Computer Vision and Pattern Recognition (CVPR)},
+  year = {2017}
+}"""
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {"lr": (0.0003, 0.001, 0.003)}
 
     @dataclass(frozen=True)

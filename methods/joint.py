@@ -166,7 +166,13 @@ class JointBalanced(JointMethod):
 
     name = "joint_balanced"
     title = "Joint-balanced"
-    bibtex = citations.LOGIT_ADJUSTMENT
+    bibtex = """@inproceedings{menon2021logit,
+  author = {Menon, Aditya Krishna and Jayasumana, Sadeep and Rawat, Ankit Singh and
+            Jain, Himanshu and Veit, Andreas and Kumar, Sanjiv},
+  title = {Long-tail Learning via Logit Adjustment},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year = {2021}
+}"""
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "balance": ("sampling", "logit"),
         "lr": (0.003, 0.01, 0.03),

@@ -13,7 +13,6 @@ from pydantic import Field
 from fscil_bench.method import Method, MethodContext, batches
 from fscil_bench.protocol import Queries, Session
 
-from ._shared import citations
 from ._shared.prototypes import base_similarities
 from ._shared.statistics import (
     EIGENVALUE_FLOOR,
@@ -99,7 +98,14 @@ class Mahalanobis(Method):
 
     name = "mahalanobis"
     title = "Mahalanobis"
-    bibtex = citations.FECAM
+    bibtex = """@inproceedings{goswami2023fecam,
+  author = {Goswami, Dipam and Liu, Yuyang and Twardowski, Bart{\\l}omiej and
+            van de Weijer, Joost},
+  title = {{FeCAM}: Exploiting the Heterogeneity of Class Distributions in Exemplar-Free
+           Continual Learning},
+  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
+  year = {2023}
+}"""
     Params = MahalanobisParams
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "covariance": ("shared", "per_class"),

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from fscil_bench.representation import Representation, TrainingBatch
 
-from ._shared import citations
 from ._shared.augmentation import turned
 from ._shared.cosine import cosine_logits, drawn_rows
 
@@ -49,7 +48,12 @@ class Rotation(Representation):
     """
 
     name = "rotation"
-    bibtex = citations.ROTATION
+    bibtex = """@inproceedings{gidaris2018rotation,
+  author = {Gidaris, Spyros and Singh, Praveer and Komodakis, Nikos},
+  title = {Unsupervised Representation Learning by Predicting Image Rotations},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year = {2018}
+}"""
 
     @dataclass(frozen=True)
     class Params:

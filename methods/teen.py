@@ -13,7 +13,6 @@ from pydantic import Field
 from fscil_bench.method import MethodContext
 from fscil_bench.protocol import Session
 
-from ._shared import citations
 from ._shared.prototypes import PrototypeMethod, PrototypeParams, base_similarities
 
 
@@ -53,7 +52,12 @@ class TEEN(PrototypeMethod):
 
     name = "teen"
     title = "TEEN"
-    bibtex = citations.TEEN
+    bibtex = """@inproceedings{wang2023teen,
+  author = {Wang, Qi-Wei and Zhou, Da-Wei and Zhang, Yi-Kai and Zhan, De-Chuan and Ye, Han-Jia},
+  title = {Few-Shot Class-Incremental Learning via Training-Free Prototype Calibration},
+  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
+  year = {2023}
+}"""
     Params = TEENParams
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cub200": {"alpha": 0.5},

@@ -13,7 +13,6 @@ import torch
 from fscil_bench.method import Method, MethodContext, Terms
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
-from .._shared import citations
 from .._shared.cosine import cosine_logits
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import (
@@ -92,7 +91,14 @@ class Ldc(Method):
 
     name = "ldc"
     title = "LDC"
-    bibtex = citations.LDC
+    bibtex = """@misc{liu2022ldc,
+  author = {Liu, Binghao and Yang, Boyu and Xie, Lingxi and Wang, Ren and Tian, Qi and
+            Ye, Qixiang},
+  title = {Learnable Distribution Calibration for Few-Shot Class-Incremental Learning},
+  year = {2022},
+  eprint = {2210.00232},
+  archiveprefix = {arXiv}
+}"""
     Params = LdcParams
     pretrain_params = UNIT_PARAMS
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {

@@ -14,7 +14,6 @@ from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext, Needs, Terms
 from fscil_bench.protocol import Queries, Session
 
-from .._shared import citations
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import class_means, in_space
 from .etf import simplex_etf
@@ -57,7 +56,14 @@ class NcFscil(Method):
 
     name = "nc_fscil"
     title = "NC-FSCIL"
-    bibtex = citations.NC_FSCIL
+    bibtex = """@inproceedings{yang2023ncfscil,
+  author = {Yang, Yibo and Yuan, Haobo and Li, Xiangtai and Lin, Zhouchen and Torr, Philip and
+            Tao, Dacheng},
+  title = {Neural Collapse Inspired Feature-Classifier Alignment for Few-Shot
+           Class-Incremental Learning},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year = {2023}
+}"""
     needs = Needs(final_class_count=True)
     pretrain_params = ("dim", "base_epochs", "base_lr", "base_batch", "weight_decay")
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
