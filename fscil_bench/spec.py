@@ -6,8 +6,9 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from fscil_bench.backbone import Transform
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 
 Precision = Literal["fp32", "bf16"]
@@ -16,7 +17,10 @@ Views = Literal["plain", "flip"]
 
 
 class RepresentationSpec(BaseModel):
-    """What decides a trained representation: data, recipe, objective, seed, precision, code."""
+    """What decides a trained representation: data, recipe, objective, seed, precision, code.
+
+    `transform` is how images become the backbone's input, where that is not as `images` says.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,6 +38,15 @@ class RepresentationSpec(BaseModel):
     precision: Precision
     code: str
     engine: str
+    backbone_code: str = ""
+    transform: Transform | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what records of before lack, so that their keys stay."""
+        data: dict[str, Any] = handler(self)
+        later = ("backbone_code", "transform")
+        return {name: value for name, value in data.items() if name not in later or value}
 
     @property
     def key(self) -> str:
@@ -46,7 +59,7 @@ class RepresentationSpec(BaseModel):
 
         Reports take one network of each.
         """
-        return digest_of(self.model_dump(exclude={"precision", "code", "engine"}))
+        return digest_of(self.model_dump(exclude={"precision", "code", "engine", "backbone_code"}))
 
 
 class RunSpec(BaseModel):
@@ -83,15 +96,17 @@ class RunSpec(BaseModel):
     def row(self) -> str:
         """Identify the table row: everything but axes of chance, precision and digests of code."""
         data = self.model_dump(exclude={"seed", "code", "engine", "shots"})
-        for name in ("seed", "precision", "code", "engine"):
-            data["representation"].pop(name)
+        for name in ("seed", "precision", "code", "engine", "backbone_code"):
+            data["representation"].pop(name, None)
         return digest_of(data)
 
     @property
     def version(self) -> str:
         """Identify the code, and the table of canonical shots, that the run was made with."""
         rep = self.representation
-        return digest_of([self.code, self.engine, self.shots, rep.code, rep.engine])
+        return digest_of(
+            [self.code, self.engine, self.shots, rep.code, rep.engine, rep.backbone_code]
+        )
 
 
 def digest_of(value: Any) -> str:

@@ -224,6 +224,8 @@ def _check_target(out: Path, force: bool) -> None:
 
 
 def _get_weights(source: Path | None) -> None:
+    from fscil_bench.plugins.registry import load_registry
     from fscil_bench.training.weights import install_weights
 
-    show(f"{WEIGHTS}: {install_weights(WEIGHTS, source)}")
+    backbone, _ = load_registry().backbone(WEIGHTS)
+    show(f"{WEIGHTS}: {install_weights(backbone, source)}")

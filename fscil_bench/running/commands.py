@@ -58,7 +58,7 @@ def changes(protocol: Protocol, registry: Registry) -> dict[str, Any]:
     """
     pseudo = protocol.test_from_train is not None
     name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
-    names = ["way", "shot", *([] if pseudo else ["base_classes"]), "class_order"]
+    names = ["way", "shot", *([] if pseudo else ["base_classes"]), "class_order", "backbone"]
     values = {"epochs": protocol.recipe.epochs} | {n: getattr(protocol, n) for n in names}
     if name not in registry.names("protocol"):
         return values

@@ -193,7 +193,7 @@ def choose(tuning: Tuning, runs: Sequence[StoredRun], registry: Registry) -> Cho
 def terms(spec: RunSpec) -> str:
     """Identify what a choice of parameters is good for: all of a run but method, seeds and code."""
     protocol = spec.protocol.model_dump(exclude={"name", "title"})
-    apart = {"seed", "code", "engine", "precision"}
+    apart = {"seed", "code", "engine", "backbone_code", "precision"}
     return digest_of([protocol, spec.representation.model_dump(exclude=apart)])
 
 

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from fscil_bench.backbone import Backbone
 from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
@@ -52,8 +53,7 @@ from fscil_bench.spec import Precision, RepresentationSpec, RunSpec, Views, dige
 from fscil_bench.store.files import now
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
-from fscil_bench.training.augment import augment, central, normalise, resized_crops
-from fscil_bench.training.backbones import feature_dim
+from fscil_bench.training.augment import augment, central, network_input, resized_crops
 from fscil_bench.training.compute import (
     autocast,
     check_precision,
@@ -72,8 +72,8 @@ from fscil_bench.training.features import (
     weights_file,
 )
 from fscil_bench.training.given import given_network
-from fscil_bench.training.loop import BaseTraining, LabelledImages
-from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
+from fscil_bench.training.loop import BaseTraining, LabelledImages, input_transform
+from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining, seen_before
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class Plan:
     method: type[Method]
     params: Any
     representation: Representation
+    backbone: Backbone
     dataset: Dataset
     table: CanonicalShots | None
     pretraining: Pretraining
@@ -149,16 +150,21 @@ class Workbench:
         protocol = protocol.override(**request.overrides)
         params, parameters = _resolved(method, protocol, request.params, request.chosen)
         brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
+        with named(brought.value, "when it was made"):
+            made = brought.value(brought_params)
+        if not made.is_trained():
+            protocol = _untrained(request, protocol)
+        backbone, built = self.registry.backbone(protocol.backbone, made.reading())
         if request.pseudo:
             protocol = pseudo_incremental(protocol)
         needs = method.value.needs
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        if not protocol.recipe.epochs:
-            _check_given(request, protocol, self._pretraining(protocol))
-        pretraining, dataset = self._inputs(protocol, folder)
-        terms = _terms(protocol, dataset)
+        if made.is_trained() and not protocol.recipe.epochs:
+            _check_given(request, protocol, self._pretraining(protocol, backbone, made))
+        pretraining, dataset = self._inputs(protocol, folder, backbone, made)
+        terms = _terms(protocol, dataset, backbone.dim)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
         split, table = _split(request, protocol, folder, dataset)
@@ -179,8 +185,10 @@ class Workbench:
             precision="fp32",  # until it is settled
             code=brought.digest(),
             engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
+            backbone_code=built.digest(),
+            transform=backbone.input_of(protocol.images),
         )
-        representation = self._at_precision(representation)
+        representation = self._at_precision(representation, backbone)
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
@@ -194,9 +202,9 @@ class Workbench:
             engine=engine_digest(*RUN),
         )
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
-        with named(brought.value, "when it was made"):
-            made = brought.value(brought_params)
-        return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
+        return Plan(
+            spec, method.value, params, made, backbone, dataset, table, pretraining, parameters
+        )
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
         """Return the stored run of a plan, made now if it is not there (or if `force`)."""
@@ -294,7 +302,7 @@ class Workbench:
         options = self.options
         return ImageCache(self.store, self.progress, options.skip_broken, options.unofficial_data)
 
-    def _at_precision(self, spec: RepresentationSpec) -> RepresentationSpec:
+    def _at_precision(self, spec: RepresentationSpec, backbone: Backbone) -> RepresentationSpec:
         """Return a representation at the precision of base training that the options ask for.
 
         `auto` is that of the network that is stored or half trained, so that no other measurement
@@ -307,12 +315,15 @@ class Workbench:
         if len(begun) == 1:
             return begun[0]
         folder = partial(self.store.cache_folder, "precision")
-        return both[faster_precision(spec.backbone, spec.images.size, self.device, folder)]
+        size, trained = input_transform(spec).size, spec.recipe.epochs > 0
+        return both[faster_precision(backbone, size, self.device, folder, trained)]
 
-    def _inputs(self, protocol: Protocol, folder: Path) -> tuple[Pretraining, Dataset]:
+    def _inputs(
+        self, protocol: Protocol, folder: Path, backbone: Backbone, made: Representation
+    ) -> tuple[Pretraining, Dataset]:
         """Return the weights and the data; of both that are missing one error, data first."""
         try:
-            pretraining = self._pretraining(protocol)
+            pretraining = self._pretraining(protocol, backbone, made)
         except DataError as weights:
             try:
                 self._find(protocol, folder)
@@ -321,9 +332,17 @@ class Workbench:
             raise
         return pretraining, self.dataset(protocol, folder)
 
-    def _pretraining(self, protocol: Protocol) -> Pretraining:
+    def _pretraining(
+        self, protocol: Protocol, backbone: Backbone, made: Representation
+    ) -> Pretraining:
         weights = None if self.options.weights is None else str(self.options.weights)
-        return resolve_pretraining(protocol.backbone, protocol.pretraining, weights)
+        if made.pretrained and weights == NONE:
+            raise UsageError(
+                f"--weights none: representation {made.name!r} starts from pre-trained weights; "
+                "leave it away, or give a file"
+            )
+        wanted = PUBLISHED if made.pretrained else protocol.pretraining
+        return resolve_pretraining(backbone, wanted, weights)
 
     def trained(self, plan: Plan) -> TrainedRepresentation:
         """Return the plan's representation, trained now if it is not stored."""
@@ -336,14 +355,17 @@ class Workbench:
                 return LabelledImages(train.images, indices, train.labels[indices])
 
             made, device, given = plan.representation, self.device, plan.pretraining
+            backbone = plan.backbone
             folder = self.store.representation_folder(spec.key)
             with named(made, "in base training"):
                 if spec.recipe.epochs:
-                    training = BaseTraining(spec, made, part(base), part(heldout), device, given)
+                    training = BaseTraining(
+                        spec, made, backbone, part(base), part(heldout), device, given
+                    )
                     self._trained[spec.key] = training.run(folder, self.progress)
                 else:
                     self._trained[spec.key] = given_network(
-                        spec, made, part(base), device, given, folder, self.progress
+                        spec, made, backbone, part(base), device, given, folder, self.progress
                     )
         return self._trained[spec.key]
 
@@ -361,8 +383,8 @@ class Workbench:
         return self._features[key]
 
     def _source(self, plan: Plan, trained: TrainedRepresentation) -> FeatureSource:
-        images = plan.spec.protocol.images
-        return FeatureSource(trained, images, self.store, self.device, self.progress)
+        spec = plan.spec.representation
+        return FeatureSource(trained, spec, self.store, self.device, self.progress)
 
     def _assign(self, plan: Plan, trained: TrainedRepresentation) -> Assignment:
         protocol, dataset, seed = plan.spec.protocol, plan.dataset, plan.spec.seed
@@ -392,15 +414,15 @@ class Workbench:
     def _network(self, plan: Plan, trained: TrainedRepresentation) -> Network:
         images, operations = plan.spec.protocol.images, plan.spec.protocol.recipe.augment
         size, crops = images.size, "resized_crop" in operations
-        mean, std, device = images.mean, images.std, self.device
+        transform, device = input_transform(plan.spec.representation), self.device
         precision = plan.spec.representation.precision
 
         def train_pixels(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
             cut = resized_crops(list(pixels), size, generator) if crops else central(pixels, size)
-            return normalise(augment(cut, operations, generator), mean, std, device)
+            return network_input(augment(cut, operations, generator), transform, device)
 
         def test_pixels(pixels: torch.Tensor) -> torch.Tensor:
-            return normalise(central(pixels, size), mean, std, device)
+            return network_input(central(pixels, size), transform, device)
 
         def at_precision() -> AbstractContextManager[Any]:
             return autocast(precision, device)
@@ -446,6 +468,8 @@ tells; how features are read is in the digest of a run, and keys their cache.
 """
 GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a base network from a file."""
+PUBLISHED = "published"
+"""The pre-training of a representation that stands on published weights."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
 """Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
@@ -503,6 +527,16 @@ def _split(
     return name, read_canonical(protocol, folder) if name == "canonical" else None
 
 
+def _untrained(request: RunRequest, protocol: Protocol) -> Protocol:
+    """Return the protocol without base training, for a representation that trains nothing."""
+    if request.overrides.get("epochs"):
+        raise UsageError(
+            f"representation {request.representation!r} trains nothing as it is set, so that "
+            f"epochs = {request.overrides['epochs']} has no meaning; leave it away, or let it train"
+        )
+    return protocol.override(epochs=0)
+
+
 def _check_given(request: RunRequest, protocol: Protocol, pretraining: Pretraining) -> None:
     """Refuse a network from a file, without base training, where it cannot be what is meant."""
     where = f"protocol {protocol.name!r}: recipe.epochs = 0"
@@ -533,14 +567,14 @@ def _check_extras(method: type[Method], representation: type[Representation]) ->
         )
 
 
-def _terms(protocol: Protocol, dataset: Dataset) -> Terms:
+def _terms(protocol: Protocol, dataset: Dataset, dim: int) -> Terms:
     """Return what a method's parameters are checked against."""
     base = protocol.session_classes(0)
     images = min(len(dataset.train.of_class(label)) for label in base)
     fraction = protocol.recipe.holdout
     held = min(images - 1, max(1, round(fraction * images))) if fraction else 0
     return Terms(
-        feature_dim=feature_dim(protocol.backbone),
+        feature_dim=dim,
         base_classes=len(base),
         classes=protocol.classes_used,
         shot=protocol.shot,
@@ -564,9 +598,12 @@ def _flags(plan: Plan) -> tuple[str, ...]:
         found.append("representation sized by the final class count")
     if plan.spec.views == "flip":
         found.append("test-time views: image and mirror image averaged")
+    title = plan.pretraining.title
     if not plan.spec.representation.recipe.epochs:
-        title = plan.pretraining.title
-        found.append(f"base network from a file: {title}, no base training here")
+        known = "pre-trained network" if plan.pretraining.data else "base network from a file"
+        found.append(f"{known}: {title}, no base training here")
+    if title != NONE and (plan.spec.representation.recipe.epochs or plan.representation.pretrained):
+        found += seen_before(plan.spec.protocol, plan.pretraining.data)
     if plan.dataset.unofficial:
         found.append(f"unofficial data ({plan.dataset.unofficial})")
     if plan.dataset.skipped:

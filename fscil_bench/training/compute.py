@@ -17,10 +17,10 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from fscil_bench.backbone import Backbone
 from fscil_bench.errors import UsageError
 from fscil_bench.spec import Precision, digest_of
 from fscil_bench.store.files import write_text
-from fscil_bench.training.backbones import build_backbone
 
 CLEARLY_FASTER = 1.15
 """How many times faster bf16 must be to be chosen: below, precision is given away for nothing."""
@@ -60,7 +60,11 @@ def check_precision(choice: str) -> None:
 
 
 def faster_precision(
-    backbone: str, size: int, device: torch.device, cache: Callable[[str], Path]
+    backbone: Backbone,
+    size: int,
+    device: torch.device,
+    cache: Callable[[str], Path],
+    trained: bool = True,
 ) -> Precision:
     """Return bf16 if a training step of the backbone is measured to be clearly faster in it.
 
@@ -68,37 +72,49 @@ def faster_precision(
     threads and version of PyTorch; what was measured is kept as JSON in a folder of the cache.
 
     Args:
-        backbone: its name.
-        size: of the images, in pixels.
+        backbone: the network.
+        size: of its input, in pixels.
         device: where it is to be trained.
         cache: a folder for what is measured, by key.
+        trained: whether it is to be trained; if not, a forward pass is measured.
     """
     if not _computes_bf16(device):
         return "fp32"
-    terms = [backbone, size, str(device), torch.__version__, torch.get_num_threads(), _processor()]
+    terms: list[Any] = [
+        backbone.called,
+        size,
+        str(device),
+        torch.__version__,
+        torch.get_num_threads(),
+        _processor(),
+    ]
+    terms += [] if trained else ["forward"]
     folder = cache(digest_of(terms))
     file = folder / "measured.json"
     try:
         ratio = float(json.loads(file.read_text(encoding="utf-8"))["fp32_over_bf16"])
     except (OSError, ValueError, KeyError, TypeError):
-        seconds = _step_seconds(backbone, size, device)
+        seconds = _step_seconds(backbone, size, device, trained)
         ratio = seconds["fp32"] / seconds["bf16"]
         told = {"terms": terms, "seconds_a_step": seconds, "fp32_over_bf16": ratio}
         write_text(file, json.dumps(told, indent=1) + "\n")
     return "bf16" if ratio >= CLEARLY_FASTER else "fp32"
 
 
-def _step_seconds(backbone: str, size: int, device: torch.device) -> dict[str, float]:
-    """Return the seconds of a training step at each precision: the least of a few, in turn."""
-    network = build_backbone(backbone, 0).to(device).train()
+def _step_seconds(
+    backbone: Backbone, size: int, device: torch.device, trained: bool
+) -> dict[str, float]:
+    """Return the seconds of a step at each precision: the least of a few, in turn."""
+    network = backbone.fresh(0).to(device).train(trained)
     images = torch.randn(MEASURED_BATCH, 3, size, size, device=device)
     seconds = {name: math.inf for name in get_args(Precision)}
     for number in range(1 + MEASURED_STEPS):
         for name in seconds:
             started = time.perf_counter()
-            with autocast(name, device):
+            with autocast(name, device), torch.set_grad_enabled(trained):
                 total = network(images).float().sum()
-            total.backward()
+            if trained:
+                total.backward()
             float(total.detach())  # waits for the device
             if number:  # the first step of each also prepares
                 seconds[name] = min(seconds[name], time.perf_counter() - started)

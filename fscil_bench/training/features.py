@@ -18,12 +18,12 @@ from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
-from fscil_bench.spec import Views
+from fscil_bench.spec import RepresentationSpec, Views
 from fscil_bench.store.caches import changed_file
 from fscil_bench.store.files import replaced_folder, write_text
 from fscil_bench.store.runs import Store
 from fscil_bench.store.tensors import stored_digest
-from fscil_bench.training.loop import as_it_is, extract_features
+from fscil_bench.training.loop import LabelledImages, as_it_is, extract_features
 
 VIEWS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "plain": as_it_is,
@@ -47,7 +47,7 @@ class FeatureSource:
     """What features are computed from, where they are not stored."""
 
     trained: TrainedRepresentation
-    images: ImageSpec
+    spec: RepresentationSpec
     store: Store
     device: torch.device
     progress: Progress
@@ -86,13 +86,14 @@ class FeatureSource:
             turned = VIEWS[name](images)
             return turned.flip(2) if mirrored else turned
 
-        members, blocks, done = np.arange(len(array)), [], 0
+        every = LabelledImages(array.images, np.arange(len(array)), array.labels)
+        blocks, done = [], 0
         with (
             replaced_folder(folder, "done.json") as new,
             self.progress.task(title, len(array)) as task,
         ):
             for block in extract_features(
-                self.trained.backbone, array.images, members, self.images, self.device, shown
+                self.trained.backbone, every, self.spec, self.device, shown
             ):
                 if not bool(torch.isfinite(block).all()):
                     raise FscilError(

@@ -14,7 +14,6 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.frame import Results
 from fscil_bench.request import seeds_text
 from fscil_bench.running.commands import plugin_words, protocol_word
-from fscil_bench.training.backbones import feature_dim
 
 from .variants import Variant, settings, typed_params
 
@@ -82,7 +81,7 @@ class Terms(Generic[Params]):
     @property
     def dim(self) -> int:
         """D, the number of features."""
-        return feature_dim(self.protocol.backbone)
+        return self.registry.backbone(self.protocol.backbone)[0].dim
 
     @cached_property
     def recurrent_steps(self) -> int:
