@@ -125,6 +125,7 @@ class Workbench:
         self._datasets: dict[str, Dataset] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
+        self._nonnegative: dict[tuple[str, str], bool] = {}
 
     @classmethod
     def open(cls, options: Options, progress: Progress | None = None) -> Workbench:
@@ -188,7 +189,8 @@ class Workbench:
             backbone_code=built.digest(),
             transform=backbone.input_of(protocol.images),
         )
-        representation = self._at_precision(representation, backbone)
+        if made.is_trained() or self.options.precision != "auto":
+            representation = self._at_precision(representation, backbone)
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
@@ -315,8 +317,8 @@ class Workbench:
         if len(begun) == 1:
             return begun[0]
         folder = partial(self.store.cache_folder, "precision")
-        size, trained = input_transform(spec).size, spec.recipe.epochs > 0
-        return both[faster_precision(backbone, size, self.device, folder, trained)]
+        size = input_transform(spec).size
+        return both[faster_precision(backbone, size, self.device, folder)]
 
     def _inputs(
         self, protocol: Protocol, folder: Path, backbone: Backbone, made: Representation
@@ -409,7 +411,16 @@ class Workbench:
             extras={name: trained.extras[name].clone() for name in needs.extras},
             network=self._network(plan, trained) if needs.images else None,
             final_class_count=plan.final_class_count,
+            nonnegative=self._is_nonnegative(plan, trained) if "plain" in needs.features else True,
         )
+
+    def _is_nonnegative(self, plan: Plan, trained: TrainedRepresentation) -> bool:
+        key = (trained.key, plan.spec.views)
+        if key not in self._nonnegative:
+            features = self._view(plan, trained, "plain", plan.spec.views).train
+            base = plan.dataset.train.labels < plan.spec.protocol.base_classes
+            self._nonnegative[key] = bool((features[base] >= 0).all())
+        return self._nonnegative[key]
 
     def _network(self, plan: Plan, trained: TrainedRepresentation) -> Network:
         images, operations = plan.spec.protocol.images, plan.spec.protocol.recipe.augment

@@ -64,7 +64,6 @@ def faster_precision(
     size: int,
     device: torch.device,
     cache: Callable[[str], Path],
-    trained: bool = True,
 ) -> Precision:
     """Return bf16 if a training step of the backbone is measured to be clearly faster in it.
 
@@ -76,11 +75,10 @@ def faster_precision(
         size: of its input, in pixels.
         device: where it is to be trained.
         cache: a folder for what is measured, by key.
-        trained: whether it is to be trained; if not, a forward pass is measured.
     """
     if not _computes_bf16(device):
         return "fp32"
-    terms: list[Any] = [
+    terms = [
         backbone.called,
         size,
         str(device),
@@ -88,33 +86,29 @@ def faster_precision(
         torch.get_num_threads(),
         _processor(),
     ]
-    terms += [] if trained else ["forward"]
     folder = cache(digest_of(terms))
     file = folder / "measured.json"
     try:
         ratio = float(json.loads(file.read_text(encoding="utf-8"))["fp32_over_bf16"])
     except (OSError, ValueError, KeyError, TypeError):
-        seconds = _step_seconds(backbone, size, device, trained)
+        seconds = _step_seconds(backbone, size, device)
         ratio = seconds["fp32"] / seconds["bf16"]
         told = {"terms": terms, "seconds_a_step": seconds, "fp32_over_bf16": ratio}
         write_text(file, json.dumps(told, indent=1) + "\n")
     return "bf16" if ratio >= CLEARLY_FASTER else "fp32"
 
 
-def _step_seconds(
-    backbone: Backbone, size: int, device: torch.device, trained: bool
-) -> dict[str, float]:
-    """Return the seconds of a step at each precision: the least of a few, in turn."""
-    network = backbone.fresh(0).to(device).train(trained)
+def _step_seconds(backbone: Backbone, size: int, device: torch.device) -> dict[str, float]:
+    """Return the seconds of a training step at each precision: the least of a few, in turn."""
+    network = backbone.fresh(0).to(device).train()
     images = torch.randn(MEASURED_BATCH, 3, size, size, device=device)
     seconds = {name: math.inf for name in get_args(Precision)}
     for number in range(1 + MEASURED_STEPS):
         for name in seconds:
             started = time.perf_counter()
-            with autocast(name, device), torch.set_grad_enabled(trained):
+            with autocast(name, device):
                 total = network(images).float().sum()
-            if trained:
-                total.backward()
+            total.backward()
             float(total.detach())  # waits for the device
             if number:  # the first step of each also prepares
                 seconds[name] = min(seconds[name], time.perf_counter() - started)
