@@ -1,8 +1,9 @@
 """Features of a pre-trained backbone: images a second at each precision, and how far these differ.
 
 Small uint8 images are resized, normalised and computed as `run` does it, which is in fp32. Times
-are of the wall and, for a machine that does other things beside, of the processor; `cosine` is the least between an
-image's features at both precisions, `error` the mean difference as a share of the mean length.
+are of the wall and, for a machine that does other things beside, of the processor; `cosine` is the
+least between an image's features at both precisions, `error` the mean difference as a share of the
+mean length.
 
     python benchmarks/bench_pretrained.py [--backbone efficientnet_lite0] [--size 128] [--pixels 32]
 """

@@ -61,7 +61,7 @@ class Torchvision(Backbone):
     def _made(self, weights: Any) -> nn.Module:
         network: nn.Module = _models().get_model(self.variant, weights=weights)
         linear = [name for name, each in network.named_modules() if isinstance(each, nn.Linear)]
-        owner, _, last = linear[-1].rpartition(".") if linear else ("", "", "")
+        owner, _, last = linear[-1].rpartition(".") if linear else ("none", "", "")
         if owner.partition(".")[0] not in ("", "classifier", "heads", "head"):
             raise UsageError(f"backbone {self.called!r}: it does not end in a linear layer")
         setattr(network.get_submodule(owner), last, nn.Identity())

@@ -94,7 +94,7 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     brought, protocol = spec.representation, spec.protocol
     pseudo = protocol.test_from_train is not None
     name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
-    words = [*plugin_words(registry, spec.method, protocol.dataset, brought.name)]
+    words = [*plugin_words(registry, spec.method, protocol.dataset, brought.name, brought.backbone)]
     words += ["--method", spec.method]
     words += ["--protocol", protocol_word(name, registry)]
     words += ["--pseudo-incremental"] if pseudo else []
@@ -134,7 +134,9 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
     request, design = wanted.request, wanted.episodes
     protocol, _ = registry.protocol(request.protocol)
     words = ["run" if design is None else "episodes"]
-    words += plugin_words(registry, request.method, protocol.dataset, request.representation)
+    backbone = str(request.overrides.get("backbone", protocol.backbone))
+    brought = protocol.dataset, request.representation, backbone
+    words += plugin_words(registry, request.method, *brought)
     words += ["--method", request.method]
     words += ["--protocol", protocol_word(request.protocol, registry)]
     if request.representation != REPRESENTATION:
@@ -155,15 +157,24 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
 
 
 def plugin_words(
-    registry: Registry, method: str, dataset: str | None, representation: str
+    registry: Registry,
+    method: str,
+    dataset: str | None,
+    representation: str,
+    backbone: str = "",
 ) -> list[str]:
-    """Return the options that bring a method, data set and representation that are not built in.
+    """Return the options that bring what of these is not built in.
 
     A stored run does not say in which file its plug-ins were, so that a place to fill in stands
     for one that was not given again.
     """
     files = [] if method in registry.names("method") else [f"{UNKNOWN_FOLDER}/{method}.py"]
-    named = (("method", method), ("data set", dataset), ("representation", representation))
+    named = (
+        ("method", method),
+        ("data set", dataset),
+        ("representation", representation),
+        ("backbone", backbone.partition(":")[0]),
+    )
     for kind, name in named:
         plugin = registry.plugins.get(kind, {}).get(name or "")
         if plugin is not None and plugin.origin == FILE:
