@@ -292,7 +292,7 @@ def test_a_bad_file_is_refused(
     ("options", "expected"),
     [
         ({"overrides": {"epochs": 3}}, "is trained already; its epochs cannot be set"),
-        ({"representation_params": {"scale": 2.0}}, "its representation's scale cannot be set"),
+        ({"representation_params": {"temperature": 2.0}}, "its representation's temperature cannot be set"),
         ({"overrides": {"base_classes": 6}}, "base_classes is 4, here 6"),
         ({"overrides": {"class_order": "seed:1"}}, "of other classes, or of another order"),
         ({"representation": "alice"}, "is of representation cosine, alice was asked for"),
