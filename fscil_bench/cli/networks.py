@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,19 +65,19 @@ def show_(
         "license": card.license or "not stated",
         "sha256": found.digest,
         "protocol": card.protocol,
-        "representation": f"{spec.name} {spec.params or ''}".strip(),
+        "representation": ", ".join([spec.name, *_values(spec.params)]),
         "seed": spec.seed,
         "backbone": f"{spec.backbone}, pre-training {spec.pretraining}",
-        "recipe": ", ".join(f"{name}={value}" for name, value in vars(spec.recipe).items()),
+        "recipe": ", ".join(_values(vars(spec.recipe))),
         "best epoch": "" if best is None else best,
         "trained in": f"{seconds:.0f} s, {spec.precision}" if seconds else spec.precision,
         "data set": f"{spec.dataset}, fingerprint {spec.data_fingerprint}",
         "copy": ", ".join(card.copy_flags),
         "images a class": " to ".join(map(str, dict.fromkeys(card.train_images))),
-        "images": ", ".join(f"{name}={value}" for name, value in vars(spec.images).items()),
+        "images": ", ".join(_values(vars(spec.images))),
         "classes": f"{len(card.classes)}: {', '.join(card.classes)}",
         "code": f"{spec.code}, engine {spec.engine}, weights {card.weights}",
-        "machine": ", ".join(f"{name} {value}" for name, value in card.environment.items()),
+        "machine": ", ".join(_values(card.environment)),
         "written": card.created,
     }
     for name, value in facts.items():
@@ -128,6 +129,13 @@ def export(
         store, load_registry(options.plugin_files), record, file, title, licence
     )
     say(f"wrote {file}: {written.label}")
+
+
+def _values(values: Mapping[str, Any]) -> list[str]:
+    """Return `name=value` for each entry; what is nested is taken out."""
+    inner = [_values(value) for value in values.values() if isinstance(value, Mapping)]
+    own = [f"{name}={v}" for name, v in values.items() if not isinstance(v, Mapping)]
+    return sum(inner, own)
 
 
 def _told(protocol: str, spec: RepresentationSpec) -> str:

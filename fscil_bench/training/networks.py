@@ -94,11 +94,11 @@ class NetworkFile:
 
     def flags(self, fingerprint: str) -> tuple[str, ...]:
         """Return what a table must say beside a row on it, on data of that fingerprint."""
-        found = [f"released network: {self.card.title}, no base training here"]
-        found += [f"network trained on {flag}" for flag in self.card.copy_flags]
-        if fingerprint != self.card.spec.data_fingerprint:
-            found.append("network trained on another copy of the data")
-        return tuple(found)
+        told = f"released network: {self.card.title}, no base training here"
+        if fingerprint == self.card.spec.data_fingerprint:
+            return (told,)  # what there is to say of the copy, the row says anyway
+        copy = "".join(f", {flag}" for flag in self.card.copy_flags)
+        return told, f"network trained on another copy of the data{copy}"
 
     def representation(self, dataset: Dataset, engine: str) -> RepresentationSpec:
         """Return the specification of this network on a data set.
@@ -130,8 +130,8 @@ def find_network(choice: str, request: RunRequest, protocol: Protocol) -> Networ
                 return network
         raise UsageError(
             f"--network {RELEASED}: none comes along for protocol {asked[0]!r}, representation "
-            f"{asked[1]!r}, representation seed {asked[2]}; there are: {some(list(known)) or '-'}; "
-            "without --network one is trained"
+            f"{asked[1]!r}, representation seed {asked[2]}; there are: "
+            f"{some(list(known)) or 'none'}; without --network one is trained"
         )
     if choice in known:
         return read_network(known[choice])

@@ -106,6 +106,16 @@ def test_its_extra_tensors_come_with_it(toy: Any, tmp_path: Path) -> None:
         run(toy, network=path)
 
 
+def test_few_shot_episodes_take_it_too(toy: Any, network: Path) -> None:
+    design = {"way": 3, "shot": 2, "queries": 2, "episodes": 4}
+    own, taken = (
+        fb.run_episodes("ncm", **toy.settings(**design, **options))
+        for options in ({"overrides": {"epochs": EPOCHS}}, {"network": network})
+    )
+    assert np.array_equal(own.accuracies, taken.accuracies) and own.record.key != taken.record.key
+    assert taken.record.flags[-1] == "released network: toy cosine, no base training here"
+
+
 def test_recipe_log_and_precision_are_the_networks(toy: Any, network: Path) -> None:
     own, taken = trained_run(toy), run(toy, network=network, precision="auto")
     spec = taken.spec.representation
@@ -211,8 +221,7 @@ def test_another_copy_of_the_data_is_said(toy: Any, network: Path, tmp_path: Pat
     taken = run(toy, network=file)
     assert taken.record.flags == (
         "released network: toy cosine, no base training here",
-        f"network trained on {flag}",
-        "network trained on another copy of the data",
+        f"network trained on another copy of the data, {flag}",
     )
     assert taken.spec.representation.data_fingerprint == (
         trained_run(toy).spec.representation.data_fingerprint
@@ -292,7 +301,10 @@ def test_a_bad_file_is_refused(
     ("options", "expected"),
     [
         ({"overrides": {"epochs": 3}}, "is trained already; its epochs cannot be set"),
-        ({"representation_params": {"temperature": 2.0}}, "its representation's temperature cannot be set"),
+        (
+            {"representation_params": {"temperature": 2.0}},
+            "its representation's temperature cannot be set",
+        ),
         ({"overrides": {"base_classes": 6}}, "base_classes is 4, here 6"),
         ({"overrides": {"class_order": "seed:1"}}, "of other classes, or of another order"),
         ({"representation": "alice"}, "is of representation cosine, alice was asked for"),
