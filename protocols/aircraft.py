@@ -67,9 +67,7 @@ class Aircraft(DatasetReader):
         packed = [path for root in roots for path in (root, root / ARCHIVE) if path.name == ARCHIVE]
         for archive in packed:
             if archive.is_file():
-                raise DataError(
-                    f"{archive}: is packed; unpack it where it lies: tar -xzf {ARCHIVE}"
-                )
+                raise DataError(f"{archive}: is packed; unpack it there: tar -xzf {ARCHIVE}")
         raise DataError(
             f"no folder {TOP} with data/{VARIANTS} was found; looked in {looked_in(roots)}. "
             f"`fscil-bench data get {self.name}` fetches {ARCHIVE}, or fetch it from {URL}; unpack "
@@ -112,13 +110,12 @@ class Aircraft(DatasetReader):
 def _training(options: Mapping[str, int | float | str]) -> str:
     for name in options:
         if name != "training":
-            raise UsageError(
-                f"reader_options: unknown option {name!r}; {nearest(name, ['training'])}"
-            )
+            known = nearest(name, ["training"])
+            raise UsageError(f"reader_options: unknown option {name!r}; {known}")
     training = options.get("training", "train")
     if training not in TRAINING:
         raise UsageError(
-            f"reader_options: training = {shown(training)} is neither train nor trainval"
+            f"reader_options: training = {shown(training)} is neither 'train' nor 'trainval'"
         )
     return str(training)
 

@@ -78,8 +78,7 @@ class FolderReader(DatasetReader):
     def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
         """Return the first of `roots`, which is the protocol's own `data` where it has any.
 
-        Of a data set with `folders` it is the first of them that is one of `roots` or in one; a
-        root of another name is taken if it is divided into train/ and test/.
+        Of a data set with `folders` it is the first of these that is one of `roots` or in one.
 
         The digest covers names, sizes and times of all files; their content decides the
         fingerprint of what is decoded.
@@ -140,13 +139,11 @@ class FolderReader(DatasetReader):
             if not roots:
                 raise DataError(f"no images are named; {self.advice}")
             return roots[0]
-        for root in roots:
-            divided = (root / "train").is_dir() and (root / "test").is_dir()
-            if divided or (root.name in self.folders and root.is_dir()):
-                return root
-            for name in self.folders:
-                if (root / name).is_dir():
-                    return root / name
+        named = [root for root in roots if root.name in self.folders]
+        within = [root / name for root in roots for name in self.folders]
+        for path in (*named, *within):
+            if path.is_dir():
+                return path
         raise DataError(
             f"no folder {' or '.join(self.folders)} with train/ and test/ was found; looked in "
             f"{looked_in(roots)}. {self.advice}"
@@ -161,17 +158,21 @@ class FolderReader(DatasetReader):
             )
         sizes = Counter((one.class_name, one.half) for one in pictures)
         names = sorted({one.class_name for one in pictures})
+        before = 0
         for first, expected in self.counts.items():
-            of_all = "" if first == max(self.counts) else "the first "
-            kept = names if not of_all else names[:first]
+            part = first < max(self.counts)
+            kept = names[:first] if part else names
             found = sum(sizes[n, "train"] for n in kept), sum(sizes[n, "test"] for n in kept)
             if (len(kept), found) != (first, expected):
-                least = min(kept, key=lambda name: sizes[name, "train"] + sizes[name, "test"])
+                new = kept[before:] or kept
+                least = min(new, key=lambda name: sizes[name, "train"] + sizes[name, "test"])
                 return (
-                    f"{path}: {of_all}{len(kept)} classes have {found[0]} training and {found[1]} "
-                    f"test images, instead of {first} with {expected[0]} and {expected[1]}; fewest "
-                    f"has {least!r}, {sizes[least, 'train']} and {sizes[least, 'test']}"
+                    f"{path}: {'the first ' * part}{len(kept)} classes have {found[0]} training "
+                    f"and {found[1]} test images, instead of {first} with {expected[0]} and "
+                    f"{expected[1]}; fewest has {least!r}, {sizes[least, 'train']} and "
+                    f"{sizes[least, 'test']}"
                 )
+            before = first
         return None
 
 
