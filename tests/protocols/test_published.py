@@ -11,26 +11,8 @@ from fscil_bench.data.lists import shots_from_lists
 from fscil_bench.errors import DataError
 
 DATASET = ("cub200_pilot", 0)
-TRAIN, TEST = {100: 4_693, 200: 9_430}, {100: 1_171, 200: 2_358}
-
-
-def spread(total: int, classes: int) -> list[int]:
-    """Return how many images each class has where they are as even as can be."""
-    return [(total + place) // classes for place in range(classes)]
-
-
-def birds(root: Path, lost: str = "") -> Path:
-    """Write PILOT's folders at their full size, with empty files, but for one image if asked."""
-    for half, sizes in (("train", TRAIN), ("test", TEST)):
-        new = sizes[200] - sizes[100]
-        for label, count in enumerate(spread(sizes[100], 100) + spread(new, 100), start=1):
-            folder = root / half / f"{label:03d}.Bird_{label}"
-            folder.mkdir(parents=True)
-            for number in range(count):
-                (folder / f"Bird_{half}_{number}.jpg").touch()
-    if lost:
-        (root / lost).unlink()
-    return root
+BIRDS = ["001.A", "002.B", "003.C", "004.D"]
+COUNTS = "fscil_bench.protocols.folder.published.Cub200Pilot.counts"
 
 
 def small(root: Path, classes: list[str], train: int = 6, test: int = 2) -> Path:
@@ -42,37 +24,45 @@ def small(root: Path, classes: list[str], train: int = 6, test: int = 2) -> Path
     return root
 
 
-def test_pilots_division_of_cub_is_told_by_its_counts(copies: Any) -> None:
-    root = birds(copies.folder / "cub")
+def test_a_copy_with_the_published_counts_is_the_published_one(
+    copies: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = small(copies.folder / "cub", BIRDS)
+    assert copies.find(root).unofficial == (
+        f"{root}: the first 4 classes have 24 training and 8 test images, instead of 100 with 4693 "
+        "and 1171; fewest has '001.A', 6 and 2"
+    )
+    monkeypatch.setattr(COUNTS, {2: (12, 4), 4: (24, 8)})
     for place in (copies.folder, root):
         source = copies.find(place)
         assert (source.path, source.unofficial) == (root, None)
-    index = copies.index(root, classes=200)
-    assert index.class_names[99:101] == ("100.Bird_100", "101.Bird_101")
-    base = [sum(item.label < 100 for item in half) for half in (index.train, index.test)]
-    assert base == [4_693, 1_171]
-    assert (len(index.train), len(index.test)) == (9_430, 2_358)
+    index = copies.index(root, classes=3)
+    assert index.class_names == ("001.A", "002.B", "003.C")
+    assert [item.key for item in index.test[:2]] == [f"test/001.A/art_{n}.jpg" for n in (0, 1)]
+    assert (len(index.train), len(index.test)) == (18, 6)
 
 
 @pytest.mark.parametrize(
     ("lost", "said"),
     [
         (
-            "train/007.Bird_7/Bird_train_0.jpg",
-            "the first 100 classes have 4692 training and 1171 test images, instead of 100 with "
-            "4693 and 1171; fewest has '007.Bird_7', 45 and 11",
+            "train/002.B/art_0.jpg",
+            "the first 2 classes have 11 training and 4 test images, instead of 2 with 12 and 4; "
+            "fewest has '002.B', 5 and 2",
         ),
         (
-            "test/101.Bird_101/Bird_test_3.jpg",
-            "200 classes have 9430 training and 2357 test images, instead of 200 with 9430 and "
-            "2358; fewest has '101.Bird_101', 47 and 10",
+            "test/004.D/art_1.jpg",
+            "4 classes have 24 training and 7 test images, instead of 4 with 24 and 8; fewest has "
+            "'004.D', 6 and 1",
         ),
     ],
 )
 def test_an_image_that_is_missing_is_found_out_with_its_class(
-    copies: Any, lost: str, said: str
+    copies: Any, monkeypatch: pytest.MonkeyPatch, lost: str, said: str
 ) -> None:
-    root = birds(copies.folder / "cub", lost)
+    root = small(copies.folder / "cub", BIRDS)
+    (root / lost).unlink()
+    monkeypatch.setattr(COUNTS, {2: (12, 4), 4: (24, 8)})
     assert copies.find(root).unofficial == f"{root}: {said}"
 
 
