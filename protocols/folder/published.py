@@ -15,7 +15,7 @@ ADVICE = (
 class ImageNetR(FolderReader):
     """ImageNet-R (Hendrycks et al., ICCV 2021): renditions of 200 classes of ImageNet.
 
-    The data set itself has no halves. L2P drew a fifth of the images for testing; PILOT passes
+    The data set itself has no halves. L2P takes a fifth of the images for testing; PILOT passes
     such a division on as folders, which ASP and SEC-Prompt read too. Classes are in the order of
     their WordNet ids.
     """
