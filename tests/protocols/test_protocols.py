@@ -16,6 +16,16 @@ from fscil_bench.running.sessions import read_canonical
 # classes, base, way, sessions | split, images of a class | backbone, pre-training, sizes |
 # epochs, batch, rate, milestones, augmentation
 PUBLISHED = """
+aircraft         | 100 50 5 10  | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+aircraft_calibration | 100 50 5 10 | seeded None | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+aircraft_small   | 100 10 10 9  | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cars             | 196 96 10 10 | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cars_calibration | 196 98 14 7  | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cars_small       | 196 28 28 6  | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cub200_calibration | 200 100 10 10 | seeded 30   | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip,autoaugment_imagenet
+cub200_pilot     | 200 100 10 10 | seeded None   | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cub200_small     | 200 20 20 9  | seeded 30      | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip,autoaugment_imagenet
+imagenet_r       | 200 100 10 10 | seeded None   | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
 cifar100         | 100 60 5 8   | canonical 500  | resnet20 none 32 None    | 100 128 0.1 60,70 crop,flip,autoaugment_cifar10,cutout
 cifar100_cec     | 100 60 5 8   | canonical 500  | resnet20 none 32 None    | 100 128 0.1 60,70 crop,flip
 cifar100_fact    | 100 60 5 8   | canonical 500  | resnet20 none 32 None    | 600 256 0.1 - crop,flip,autoaugment_cifar10,cutout
@@ -96,3 +106,29 @@ def test_cubs_few_shot_split_is_cut_by_the_rule_of_its_index() -> None:
     assert sorted(found[:100]) == [i for i in range(200) if i % 2 == 0]
     assert sorted(found[100:150]) == [i for i in range(200) if i % 4 == 3]
     assert sorted(found[150:]) == [i for i in range(200) if i % 4 == 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("cub200_small", 200),
+        ("aircraft_small", 100),
+        ("cars_small", 196),
+        ("cars_calibration", 196),
+    ],
+)
+def test_fscil_calibrations_order_is_numpys_permutation_of_seed_1993(
+    name: str, classes: int
+) -> None:
+    keys = [str(number) for number in range(1, classes + 1)]
+    protocol, dataset = ordered(name, keys)
+    expected = np.random.RandomState(1993).permutation(classes)
+    assert dataset.class_keys == tuple(keys[place] for place in expected)
+    assert protocol.classes_used == classes, "every class has its session"
+
+
+def test_aircraft_of_fscil_calibration_has_the_validation_images_too() -> None:
+    options = [
+        load_registry().protocol(n)[0].reader_options for n in ("aircraft", "aircraft_small")
+    ]
+    assert options == [{"training": "train"}, {"training": "trainval"}]
