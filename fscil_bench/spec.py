@@ -19,7 +19,8 @@ Views = Literal["plain", "flip"]
 class RepresentationSpec(BaseModel):
     """What decides a trained representation: data, recipe, objective, seed, precision, code.
 
-    `transform` is how images become the backbone's input, where that is not as `images` says.
+    `transform` is how images become the backbone's input, where that is not as `images` says;
+    `network` is the title and digest of a network that is taken as it is, if one is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,18 +41,30 @@ class RepresentationSpec(BaseModel):
     engine: str
     backbone_code: str = ""
     transform: Transform | None = None
+    network: str = ""
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what records of before lack, so that their keys stay."""
-        data: dict[str, Any] = handler(self)
-        later = ("backbone_code", "transform")
-        return {name: value for name, value in data.items() if name not in later or value}
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Records of before lack them, and keep their keys.
+        later = ("backbone_code", "transform", "network")
+        return {name: value for name, value in dump(self).items() if name not in later or value}
 
     @property
     def key(self) -> str:
         """Identify the representation."""
         return digest_of(self.model_dump())
+
+    @property
+    def network_title(self) -> str:
+        """The title of a network that is taken, without its digest; empty if none is."""
+        return self.network.partition(" (sha256 ")[0]
+
+    def shared(self, *apart: str) -> dict[str, Any]:
+        """Return, as JSON values, what seeds and versions of the code share, but some fields."""
+        data = self.model_dump(
+            mode="json", exclude={"seed", "code", "engine", "backbone_code", *apart}
+        )
+        return data | ({"network": self.network_title} if self.network else {})
 
     @property
     def training(self) -> str:
@@ -96,9 +109,7 @@ class RunSpec(BaseModel):
     def row(self) -> str:
         """Identify the table row: everything but axes of chance, precision and digests of code."""
         data = self.model_dump(exclude={"seed", "code", "engine", "shots"})
-        for name in ("seed", "precision", "code", "engine", "backbone_code"):
-            data["representation"].pop(name, None)
-        return digest_of(data)
+        return digest_of(data | {"representation": self.representation.shared("precision")})
 
     @property
     def version(self) -> str:

@@ -73,6 +73,13 @@ from fscil_bench.training.features import (
 )
 from fscil_bench.training.given import given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages, input_transform
+from fscil_bench.training.networks import (
+    NetworkFile,
+    check_classes,
+    check_fits,
+    find_network,
+    taken_network,
+)
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining, seen_before
 
 
@@ -92,6 +99,7 @@ class Plan:
     table: CanonicalShots | None
     pretraining: Pretraining
     parameters: str
+    network: NetworkFile | None = None
 
     @property
     def title(self) -> str:
@@ -123,6 +131,7 @@ class Workbench:
         if told:
             self.progress.say(told)
         self._datasets: dict[str, Dataset] = {}
+        self._networks: dict[tuple[str, str, int], NetworkFile] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
         self._nonnegative: dict[tuple[str, str], bool] = {}
@@ -155,6 +164,9 @@ class Workbench:
             made = brought.value(brought_params)
         if not made.is_trained():
             protocol = _untrained(request, protocol)
+        network = self._network_file(request, protocol)
+        if network is not None:
+            protocol = protocol.override(**vars(network.card.spec.recipe))
         backbone, built = self.registry.backbone(protocol.backbone, made.reading())
         if request.pseudo:
             protocol = pseudo_incremental(protocol)
@@ -162,9 +174,9 @@ class Workbench:
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        if made.is_trained() and not protocol.recipe.epochs:
+        if network is None and made.is_trained() and not protocol.recipe.epochs:
             _check_given(request, protocol, self._pretraining(protocol, backbone, made))
-        pretraining, dataset = self._inputs(protocol, folder, backbone, made)
+        pretraining, dataset = self._inputs(protocol, folder, backbone, made, network)
         terms = _terms(protocol, dataset, backbone.dim)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
@@ -189,7 +201,10 @@ class Workbench:
             backbone_code=built.digest(),
             transform=backbone.input_of(protocol.images),
         )
-        if made.is_trained() or self.options.precision != "auto":
+        if network is not None:
+            taken = engine_digest(*TAKEN), built.digest()
+            representation = network.representation(dataset, *taken)
+        elif made.is_trained() or self.options.precision != "auto":
             representation = self._at_precision(representation, backbone)
         spec = RunSpec(
             method=method.name,
@@ -204,9 +219,8 @@ class Workbench:
             engine=engine_digest(*RUN),
         )
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
-        return Plan(
-            spec, method.value, params, made, backbone, dataset, table, pretraining, parameters
-        )
+        live = (method.value, params, made, backbone, dataset, table, pretraining)
+        return Plan(spec, *live, parameters, network)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
         """Return the stored run of a plan, made now if it is not there (or if `force`)."""
@@ -320,10 +334,31 @@ class Workbench:
         size = input_transform(spec).size
         return both[faster_precision(backbone, size, self.device, folder)]
 
+    def _network_file(self, request: RunRequest, protocol: Protocol) -> NetworkFile | None:
+        """Return the network that is to be taken as it is, if one is, held against the request."""
+        if self.options.network is None:
+            return None
+        asked = (protocol.name, request.representation, request.representation_seed)
+        if asked not in self._networks:
+            self._networks[asked] = find_network(
+                str(self.options.network), request, protocol, self.registry
+            )
+        check_fits(self._networks[asked], request, protocol, self.options.precision)
+        return self._networks[asked]
+
     def _inputs(
-        self, protocol: Protocol, folder: Path, backbone: Backbone, made: Representation
+        self,
+        protocol: Protocol,
+        folder: Path,
+        backbone: Backbone,
+        made: Representation,
+        network: NetworkFile | None,
     ) -> tuple[Pretraining, Dataset]:
         """Return the weights and the data; of both that are missing one error, data first."""
+        if network is not None:
+            dataset = self.dataset(protocol, folder)
+            check_classes(network, dataset)
+            return Pretraining(network.card.spec.pretraining), dataset
         try:
             pretraining = self._pretraining(protocol, backbone, made)
         except DataError as weights:
@@ -360,7 +395,10 @@ class Workbench:
             backbone = plan.backbone
             folder = self.store.representation_folder(spec.key)
             with named(made, "in base training"):
-                if spec.recipe.epochs:
+                if plan.network is not None:
+                    taken = (spec, plan.network, backbone, device, folder)
+                    self._trained[spec.key] = taken_network(*taken)
+                elif spec.recipe.epochs:
                     training = BaseTraining(
                         spec, made, backbone, part(base), part(heldout), device, given
                     )
@@ -479,6 +517,8 @@ tells; how features are read is in the digest of a run, and keys their cache.
 """
 GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a base network from a file."""
+TAKEN = (taken_network, Images, ImageSpec, Protocol.session_classes)
+"""Likewise of a network that is taken with all that came out beside it."""
 PUBLISHED = "published"
 """The pre-training of a representation that stands on published weights."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
@@ -610,6 +650,8 @@ def _flags(plan: Plan) -> tuple[str, ...]:
     if plan.spec.views == "flip":
         found.append("test-time views: image and mirror image averaged")
     title = plan.pretraining.title
+    if plan.network is not None:
+        found += plan.network.flags(plan.dataset.fingerprint)
     if not plan.spec.representation.recipe.epochs:
         known = "pre-trained network" if plan.pretraining.data else "base network from a file"
         found.append(f"{known}: {title}, no base training here")
