@@ -134,6 +134,7 @@ class Workbench:
         self._networks: dict[tuple[str, str, int], NetworkFile] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
+        self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._nonnegative: dict[tuple[str, str], bool] = {}
 
     @classmethod
@@ -404,9 +405,11 @@ class Workbench:
                     )
                     self._trained[spec.key] = training.run(folder, self.progress)
                 else:
-                    self._trained[spec.key] = given_network(
+                    self._trained[spec.key], features = given_network(
                         spec, made, backbone, part(base), device, given, folder, self.progress
                     )
+                    if features is not None and spec.transform is not None:
+                        self._known[spec.key] = (base, features.numpy())
         return self._trained[spec.key]
 
     def features(self, plan: Plan, trained: TrainedRepresentation) -> dict[str, Features]:
@@ -424,7 +427,8 @@ class Workbench:
 
     def _source(self, plan: Plan, trained: TrainedRepresentation) -> FeatureSource:
         spec = plan.spec.representation
-        return FeatureSource(trained, spec, self.store, self.device, self.progress)
+        known = self._known.get(spec.key)
+        return FeatureSource(trained, spec, self.store, self.device, self.progress, known)
 
     def _assign(self, plan: Plan, trained: TrainedRepresentation) -> Assignment:
         protocol, dataset, seed = plan.spec.protocol, plan.dataset, plan.spec.seed

@@ -51,6 +51,8 @@ class FeatureSource:
     store: Store
     device: torch.device
     progress: Progress
+    known: tuple[np.ndarray, np.ndarray] | None = None
+    """Training images, by index, whose plain features are known, and these features."""
 
     def load(self, dataset: Dataset, view: str, views: Views = "plain") -> Features:
         """Return the features of all images in one view, computing and storing them if need be.
@@ -75,10 +77,11 @@ class FeatureSource:
     def _load(self, array: ImageArray, half: str, view: str) -> np.ndarray:
         folder = _folder(self.store, self.trained.key, view, half)
         if not (folder / "done.json").exists():
-            self._compute(folder, array, f"features ({view}, {half})", view)
+            self._compute(folder, array, half, view)
         return _read(self.store, folder, len(array))
 
-    def _compute(self, folder: Path, array: ImageArray, title: str, view: str) -> None:
+    def _compute(self, folder: Path, array: ImageArray, half: str, view: str) -> None:
+        title = f"features ({view}, {half})"
         name = view.removesuffix(_MIRRORED)
         mirrored = name != view
 
@@ -86,14 +89,17 @@ class FeatureSource:
             turned = VIEWS[name](images)
             return turned.flip(2) if mirrored else turned
 
-        every = LabelledImages(array.images, np.arange(len(array)), array.labels)
-        blocks, done = [], 0
+        members, blocks, done = np.arange(len(array)), [], 0
+        known = self.known if (half, view) == ("train", "plain") else None
+        if known is not None:
+            members, blocks = np.setdiff1d(members, known[0]), [known[1]]
+        chosen = LabelledImages(array.images, members, array.labels[members])
         with (
             replaced_folder(folder, "done.json") as new,
-            self.progress.task(title, len(array)) as task,
+            self.progress.task(title, len(members)) as task,
         ):
             for block in extract_features(
-                self.trained.backbone, every, self.spec, self.device, shown
+                self.trained.backbone, chosen, self.spec, self.device, shown
             ):
                 if not bool(torch.isfinite(block).all()):
                     raise FscilError(
@@ -104,7 +110,10 @@ class FeatureSource:
                 blocks.append(block.numpy())
                 done += len(block)
                 task.update(done)
-            np.save(new / "features.npy", np.concatenate(blocks))
+            features = np.concatenate(blocks)
+            if known is not None:
+                features = features[np.argsort(np.concatenate([known[0], members]))]
+            np.save(new / "features.npy", features)
             digest = file_digest(new / "features.npy")
             write_text(new / "done.json", json.dumps({"features.npy": digest}))
 

@@ -33,8 +33,10 @@ def given_network(
     pretraining: Pretraining,
     folder: Path,
     progress: Progress,
-) -> TrainedRepresentation:
+) -> tuple[TrainedRepresentation, torch.Tensor | None]:
     """Return a network of others as a representation, stored in `folder`.
+
+    Beside it are the base images' features (n, D), or None where it is stored already.
 
     The base classifier is that of its file, where it has one that fits (`base_rows`), else the
     class means of the base images' features. Of the representation only the scale counts.
@@ -44,6 +46,7 @@ def given_network(
         StoreError: a file in `folder` is damaged or cannot be written.
     """
     path, network = folder / "weights.safetensors", backbone.fresh(seed=0)
+    features: torch.Tensor | None = None
     if not path.exists():
         fitted = pretrained_tensors(network, backbone, pretraining)
         network.load_state_dict(dict(fitted.tensors), strict=False)
@@ -54,7 +57,8 @@ def given_network(
             for block in extract_features(network, base, spec, device):
                 blocks.append(block)
                 task.update(sum(map(len, blocks)))
-        means = class_means(torch.cat(blocks), torch.from_numpy(base.labels), spec.base_classes)
+        features = torch.cat(blocks)
+        means = class_means(features, torch.from_numpy(base.labels), spec.base_classes)
         given = base_rows(fitted.rows, means)
         log = _log(fitted, pretraining, given is not None)
         left_out = f"; left out: {listed(fitted.left_out)}" if fitted.left_out else ""
@@ -68,13 +72,14 @@ def given_network(
     tensors, log = load_tensors(path)
     rows = tensors.pop("classifier")
     network.load_state_dict({name.removeprefix(PREFIX): t for name, t in tensors.items()})
-    return TrainedRepresentation(
+    made = TrainedRepresentation(
         key=spec.key,
         backbone=network.to(device).eval().requires_grad_(False),
         classifier=rows,
         scale=representation.scale(),
         log=log,
     )
+    return made, features
 
 
 def class_means(features: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,9 @@ def test_a_network_of_ones_own_is_taken_as_it_is(toy: Any, tmp_path: Path) -> No
     means = torch.stack([torch.from_numpy(found[12 * c : 12 * c + 12]).mean(0) for c in range(4)])
     assert torch.allclose(tensors["classifier"], means, atol=1e-5), "images lie class by class"
     assert stored.accuracies[-1] > 0.5, "the patterns are easy"
+    shutil.rmtree(features.parent)
+    assert np.array_equal(run(toy, my_net(tmp_path), force=True).predictions, stored.predictions)
+    assert np.allclose(np.load(features), found, atol=1e-5), "computed anew, or base images' first"
 
 
 def test_the_code_of_a_backbone_moves_the_key_and_not_the_row(toy: Any, tmp_path: Path) -> None:
