@@ -180,13 +180,15 @@ class DatasetReader(Contract):
 class ImageArray:
     """Half of a data set: `images`, memory-mapped; `labels` (n,); `keys`.
 
-    `numbers` (n,) are how published lists of shots name the images.
+    `numbers` (n,) are how published lists of shots name the images. Where `features` (n, D) come
+    from a file, the images have no pixels.
     """
 
     images: Images
     labels: np.ndarray
     numbers: np.ndarray
     keys: tuple[str, ...]
+    features: np.ndarray | None = None
 
     def of_class(self, label: int) -> np.ndarray:
         """Return the indices of the samples of class `label`, in stored order."""
@@ -198,7 +200,8 @@ class ImageArray:
             return self
         keys = tuple(self.keys[i] for i in members)
         images = self.images.part(members)
-        return ImageArray(images, self.labels[members], self.numbers[members], keys)
+        features = None if self.features is None else self.features[members]
+        return ImageArray(images, self.labels[members], self.numbers[members], keys, features)
 
     def __len__(self) -> int:
         return len(self.labels)
