@@ -366,7 +366,9 @@ def load_protocol(path: Path, known: Mapping[str, Path] | None = None) -> Protoc
 
 
 NOTHING_TRAINED: Mapping[str, Any] = {
-    **{"dataset": FEATURES, "backbone": FEATURES, "recipe": {"epochs": 0}},
+    "dataset": FEATURES,
+    "backbone": FEATURES,
+    "recipe": {"epochs": 0},
     "images": {"size": 1, "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
 }
 """What a protocol's file need not say where features come from a file; nothing reads it then."""

@@ -15,6 +15,7 @@ from fscil_bench.cli.check import check
 from fscil_bench.cli.cite import cite
 from fscil_bench.cli.data import data_app
 from fscil_bench.cli.episodes import episodes
+from fscil_bench.cli.features import features_app
 from fscil_bench.cli.options import (
     NO_TEXTS,
     PLACES,
@@ -61,6 +62,7 @@ app = typer.Typer(
 
 
 app.add_typer(data_app, name="data")
+app.add_typer(features_app, name="features")
 app.command()(tune)
 app.command()(episodes)
 app.command()(check)
@@ -191,7 +193,8 @@ def run(
         if len(finished) > 1:
             show(summary_table(finished, bench.registry))
         done = {each.spec.protocol.name for each in finished}
-        changed = bool(changes) or views != "plain" or split is not None
+        own = all(plan.spec.split == plan.spec.protocol.split for plan in plans)
+        changed = bool(changes) or views != "plain" or split is not None or not own
         say_tables({name: named[name] for name in done}, "main-table", options, changed)
 
 

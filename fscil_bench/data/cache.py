@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from fscil_bench.data.lists import index_of
 from fscil_bench.data.pixels import Images, ImageWriter
 from fscil_bench.data.reader import (
     Dataset,
@@ -86,26 +87,23 @@ class ImageCache:
 
         Reports then find its features and labels without the file.
         """
-        halves = {"train": dataset.train, "test": dataset.test}
-        listed = [[half.keys, half.numbers.tolist()] for half in halves.values()]
-        names = [dataset.class_names, dataset.class_keys]
-        identity = [FORMAT, dataset.fingerprint, names, listed, dataset.skipped]
+        index = index_of(dataset)
+        identity = [FORMAT, dataset.fingerprint, dataset.skipped, asdict(index)]
         folder = self.store.cache_folder("images", f"{dataset.name}-{digest_of(identity)}")
         mark(self.store.cache)
         if not (folder / "meta.json").exists():
             with replaced_folder(folder, "meta.json") as new:
-                for half, array in halves.items():
+                for half, array in (("train", dataset.train), ("test", dataset.test)):
                     writer = ImageWriter(new / half)
                     for _ in range(len(array)):
                         writer.add(np.empty((0, 0, 3), np.uint8))
                     writer.close()
                     np.save(new / f"{half}_labels.npy", array.labels)
                     np.save(new / f"{half}_numbers.npy", array.numbers)
-                    np.save(new / f"{half}_features.npy", array.features)
-                keys = (dataset.train.keys, dataset.test.keys)
-                _write_meta(new, *names, dataset.fingerprint, dataset.skipped, *keys)
+                    np.save(new / f"{half}_features.npy", np.asarray(array.features))
+                _write_meta(new, index, dataset.fingerprint, dataset.skipped)
         stored = _open(folder, dataset.name, self.store.cache)
-        return replace(stored, unofficial=dataset.unofficial)
+        return replace(stored, unofficial=dataset.unofficial, matching=dataset.matching)
 
     def digest(self, path: Path, algorithm: str) -> str:
         """Return a file's digest, remembered while its size and times do not change."""
@@ -143,9 +141,8 @@ class ImageCache:
                 content.end_half([item.label for item in kept[half]])
             if broken and not self.skip_broken:
                 raise _all_broken(reader.name, broken)
-            names = index.class_names, index.class_keys or index.class_names
-            keys = ([item.key for item in kept[half]] for half in ("train", "test"))
-            _write_meta(new, *names, content.value, len(broken), *keys)
+            stored = replace(index, train=tuple(kept["train"]), test=tuple(kept["test"]))
+            _write_meta(new, stored, content.value, len(broken))
 
 
 def decoded_datasets(store: Store, name: str) -> Iterator[Dataset]:
@@ -219,23 +216,15 @@ def _all_broken(name: str, broken: Sequence[DataError]) -> DataError:
     )
 
 
-def _write_meta(
-    folder: Path,
-    class_names: Sequence[str],
-    class_keys: Sequence[str],
-    fingerprint: str,
-    skipped: int,
-    train_keys: Sequence[str],
-    test_keys: Sequence[str],
-) -> None:
-    """Finish the folder of a data set: what its arrays are, with the digest of each file."""
+def _write_meta(folder: Path, index: DatasetIndex, fingerprint: str, skipped: int) -> None:
+    """Finish the folder of a data set: names and keys, and the digest of each of its files."""
     meta = {
-        "class_names": class_names,
-        "class_keys": class_keys,
+        "class_names": index.class_names,
+        "class_keys": index.class_keys or index.class_names,
         "fingerprint": fingerprint,
         "skipped": skipped,
-        "train_keys": train_keys,
-        "test_keys": test_keys,
+        "train_keys": [item.key for item in index.train],
+        "test_keys": [item.key for item in index.test],
         "files": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
     }
     write_text(folder / "meta.json", json.dumps([digest_of(meta), meta], ensure_ascii=False))

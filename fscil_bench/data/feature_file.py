@@ -26,7 +26,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
-from fscil_bench.errors import DataError, UsageError, nearest, shown, some
+from fscil_bench.errors import DataError, UsageError, shown, some
 from fscil_bench.store.files import replaced_file
 
 Arrays = Mapping[str, Any]
@@ -34,7 +34,7 @@ Arrays = Mapping[str, Any]
 
 NEEDED = ("train_features", "train_labels", "test_features", "test_labels")
 TEXTS = ("train_names", "test_names", "class_names", "class_keys")
-KNOWN = (*NEEDED, *TEXTS, "train_numbers")
+KNOWN = (*NEEDED, *TEXTS, "train_numbers", "test_numbers")
 COLUMNS = {"features": "features", "label": "labels", "name": "names", "number": "numbers"}
 """Columns of a frame -> what the arrays of a half are called."""
 
@@ -98,7 +98,8 @@ class FeatureFile:
         """SHA-256 of the content, whatever the form: 64 hexadecimal digits."""
         digest = hashlib.sha256(json.dumps([self.class_names, self.class_keys]).encode())
         for half in (self.train, self.test):
-            digest.update(json.dumps([half.features.shape, half.names]).encode())
+            listed = half.features.shape, half.names, half.numbers is not None
+            digest.update(json.dumps(listed).encode())
             for array in (half.features, half.labels, half.numbers):
                 digest.update(b"" if array is None else np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -178,13 +179,31 @@ def write_feature_file(path: Path, file: FeatureFile) -> None:
         form.write(new, held)
 
 
+def require_form(path: Path) -> None:
+    """Refuse a file that cannot be written for its ending.
+
+    Raises:
+        UsageError: the ending names no form, or a library for it is missing.
+    """
+    if _form(path) is _FORMS[".parquet"]:
+        _require_pyarrow(path)
+
+
 def card(file: FeatureFile) -> list[str]:
     """Return what a user wants to know of a file, a line each: counts, D, sign, norms."""
-    lines = [f"name            {file.name}", f"digest          {file.digest}", f"D               {file.dim}"]
+    lines = [
+        f"name            {file.name}",
+        f"digest          {file.digest}",
+        f"D               {file.dim}",
+    ]
     lines.append(f"classes         {file.classes}, {'named' if file.class_names else 'not named'}")
     for title, half in (("training rows  ", file.train), ("test rows      ", file.test)):
         counts = np.bincount(half.labels, minlength=file.classes)
-        each = str(counts.min()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+        each = (
+            str(counts.min())
+            if counts.min() == counts.max()
+            else f"{counts.min()} to {counts.max()}"
+        )
         named = "named" if half.names else "not named"
         lines.append(f"{title} {len(half)}, {each} a class, {named}")
     both = (file.train.features, file.test.features)
@@ -216,7 +235,9 @@ def _half(path: Path, name: str, arrays: Arrays, remarks: list[str]) -> FeatureH
     if numbers is not None:
         numbers = _integers(path, f"{name}_numbers", numbers)
         if len(numbers) != len(labels):
-            raise DataError(f"{path}: {where} has {len(labels)} rows, {name}_numbers {len(numbers)}")
+            raise DataError(
+                f"{path}: {where} has {len(labels)} rows, {name}_numbers {len(numbers)}"
+            )
     half = FeatureHalf(features, labels, names, numbers)
     bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if len(bad):
@@ -305,7 +326,8 @@ def _read_npz(path: Path) -> Arrays:
 
 def _write_npz(path: Path, arrays: Arrays) -> None:
     with path.open("wb") as file:
-        np.savez(file, **{name: np.asarray(value) for name, value in arrays.items()})
+        held: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
+        np.savez(file, **held)
 
 
 def _read_pt(path: Path) -> Arrays:
@@ -326,13 +348,12 @@ def _read_safetensors(path: Path) -> Arrays:
 
 
 def _write_safetensors(path: Path, arrays: Arrays) -> None:
-    plain = {name: _plain(value) for name, value in arrays.items()}
-    texts = {name: json.dumps(value) for name, value in plain.items() if name in TEXTS}
-    tensors = {name: value for name, value in plain.items() if name not in TEXTS}
+    texts = {name: json.dumps(value) for name, value in arrays.items() if name in TEXTS}
+    tensors = {name: _plain(value) for name, value in arrays.items() if name not in TEXTS}
     path.write_bytes(save(tensors, metadata=texts))
 
 
-def _plain(value: Any) -> torch.Tensor | list[str]:
+def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return torch.from_numpy(np.require(value, requirements="W"))
     return list(value)
@@ -422,7 +443,5 @@ _FORMS = {
 
 def _form(path: Path) -> _Form:
     if path.suffix.lower() not in _FORMS:
-        raise UsageError(
-            f"{path}: a file of features ends in {', '.join(_FORMS)}; {nearest(path.suffix, _FORMS)}"
-        )
+        raise UsageError(f"{path}: a file of features ends in {', '.join(_FORMS)}")
     return _FORMS[path.suffix.lower()]

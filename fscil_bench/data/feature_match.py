@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,14 +19,6 @@ ABSENT = -1
 """The number of a sample that no list of shots can mean; the place of a row that has none."""
 
 
-@dataclass(frozen=True)
-class Matched:
-    """A data set with the features of a file; `remarks` say how they were matched."""
-
-    dataset: Dataset
-    remarks: tuple[str, ...]
-
-
 def alone(file: FeatureFile, name: str) -> Dataset:
     """Return a file as a data set of its own, called `name`: its rows, labels and order.
 
@@ -35,25 +27,26 @@ def alone(file: FeatureFile, name: str) -> Dataset:
     """
     names = tuple(file.class_name(label) for label in range(file.classes))
     keys = file.class_keys or names
-    halves = []
-    for title, half in (("train", file.train), ("test", file.test)):
+
+    def array(half: FeatureHalf, title: str) -> ImageArray:
         numbers = half.numbers
         if numbers is None:
             grouped = np.count_nonzero(np.diff(half.labels)) < 2 * file.classes
             numbers = np.full(len(half), ABSENT) if grouped else np.arange(len(half))
         named = half.names or tuple(f"{title}/{number}" for number in range(len(half)))
-        halves.append(_array(half.features, half.labels, numbers, named))
-    return _dataset(name, names, keys, *halves)
+        return _array(half.features, half.labels, numbers, named)
+
+    return _dataset(name, names, keys, array(file.train, "train"), array(file.test, "test"), "file")
 
 
 def matched(
     file: FeatureFile,
     index: DatasetIndex,
+    unofficial: str | None,
     name: str,
-    unofficial: str | None = None,
     skip_missing: bool = False,
-) -> Matched:
-    """Return a data set's samples, in its order, with the features of a file.
+) -> tuple[Dataset, list[str]]:
+    """Return a data set's samples, in its order, with the features of a file, and how they match.
 
     Classes are matched by their names or keys where the file has names, else by label; samples by
     name, else by order with every label compared. Rows of other classes or samples are left out.
@@ -61,8 +54,8 @@ def matched(
     Args:
         file: the features.
         index: the samples of the data set; their numbers are known.
-        name: the data set's.
         unofficial: why its copy is not the published one.
+        name: the data set's.
         skip_missing: leave out samples that the file lacks, where it has names.
 
     Raises:
@@ -70,29 +63,66 @@ def matched(
             rows; class, number and first row are named.
     """
     place = _class_places(file, index, name)
-    remarks = []
-    halves, skipped = [], 0
-    both = (("train", file.train, index.train), ("test", file.test, index.test))
-    for title, half, items in both:
-        other = index.test if title == "train" else index.train
-        side = _Side(f"{file.name}: {title}", half, place[half.labels], items, name, index.class_names)
-        rows, told = side.by_name(other, skip_missing) if half.names else side.by_order()
-        kept = [item for item, row in zip(items, rows, strict=True) if row != ABSENT]
-        rows = rows[rows != ABSENT]
-        skipped += len(items) - len(kept)
-        ordered = bool((rows == np.arange(len(half))).all()) if len(rows) == len(half) else False
-        halves.append(
-            _array(
-                half.features if ordered else half.features[rows],
-                np.array([item.label for item in kept], dtype=np.int64),
-                np.array([ABSENT if i.number is None else i.number for i in kept], dtype=np.int64),
-                tuple(item.key for item in kept),
-            )
-        )
-        remarks += told
+    train, train_left, told = _side(file, index, name, place, skip_missing, "train")
+    test, test_left, also = _side(file, index, name, place, skip_missing, "test")
     keys = index.class_keys or index.class_names
-    dataset = _dataset(name, index.class_names, keys, *halves, unofficial, skipped)
-    return Matched(dataset, tuple(remarks))
+    by = "name" if file.train.names and file.test.names else "order"
+    found = _dataset(name, index.class_names, keys, train, test, by)
+    return replace(found, unofficial=unofficial, skipped=train_left + test_left), [told, also]
+
+
+def _side(
+    file: FeatureFile,
+    index: DatasetIndex,
+    name: str,
+    place: np.ndarray,
+    skip_missing: bool,
+    title: str,
+) -> tuple[ImageArray, int, str]:
+    """Return a half of a data set with features, how many of its samples lack, and how it fits."""
+    half, items, others = file.train, index.train, index.test
+    if title == "test":
+        half, items, others = file.test, index.test, index.train
+    where = f"{file.name}: {title}"
+    side = _Side(where, half, place[half.labels], items, name, index.class_names)
+    rows, told = side.by_name(others, skip_missing) if half.names else side.by_order()
+    kept = [item for item, row in zip(items, rows, strict=True) if row != ABSENT]
+    taken = rows[rows != ABSENT]
+    same = len(taken) == len(half) and bool((taken == np.arange(len(half))).all())
+    array = _array(
+        half.features if same else half.features[taken],
+        np.array([item.label for item in kept], dtype=np.int64),
+        np.array([item.number for item in kept], dtype=np.int64),
+        tuple(item.key for item in kept),
+    )
+    return array, len(items) - len(kept), told
+
+
+def feature_file_of(
+    name: str,
+    dataset: Dataset,
+    train: np.ndarray,
+    test: np.ndarray,
+    class_keys: Sequence[str],
+) -> FeatureFile:
+    """Return features (n, D) of a data set's halves as a file has them.
+
+    Args:
+        name: of the file.
+        dataset: the samples, in a protocol's order of classes.
+        train: features of the training half.
+        test: features of the test half.
+        class_keys: all classes in the data set's own order, which labels will have.
+    """
+    kept = [key for key in class_keys if key in set(dataset.class_keys)]
+    place = np.array([kept.index(key) for key in dataset.class_keys], dtype=np.int64)
+    names = dict(zip(dataset.class_keys, dataset.class_names, strict=True))
+
+    def half(features: np.ndarray, array: ImageArray) -> FeatureHalf:
+        return FeatureHalf(features, place[array.labels], array.keys, array.numbers)
+
+    halves = half(train, dataset.train), half(test, dataset.test)
+    return FeatureFile(name, *halves, tuple(names[key] for key in kept), tuple(kept))
 
 
 @dataclass(frozen=True)
@@ -106,7 +136,7 @@ class _Side:
     name: str
     class_names: Sequence[str]
 
-    def by_order(self) -> tuple[np.ndarray, list[str]]:
+    def by_order(self) -> tuple[np.ndarray, str]:
         """Return the row of each sample, by order."""
         rows = np.flatnonzero(self.labels != ABSENT)
         wanted = np.array([item.label for item in self.items], dtype=np.int64)
@@ -124,23 +154,23 @@ class _Side:
         if len(wrong):
             row = int(wrong[0])
             raise DataError(
-                f"{self.where}: row {rows[row]} is of class {self._class(found[row])}, sample {row} "
+                f"{self.where}: row {rows[row]} is of class {self._class(found[row])}, its sample "
                 f"of data set {self.name!r} ({self.items[row].key}) of class "
-                f"{self._class(wanted[row])}; {len(wrong)} rows differ: the file has another order, "
-                "and must name its samples"
+                f"{self._class(wanted[row])}; {len(wrong)} rows differ: the order is another, so "
+                "that the file must name its samples"
             )
         left_out = len(self.half) - len(rows)
         told = f"{self.where}: matched with {self.name} by order, all {len(rows)} labels agree"
-        return rows, [told + f"; {left_out} rows of other classes left out" * (left_out > 0)]
+        return rows, told + f"; {left_out} rows of other classes left out" * (left_out > 0)
 
-    def by_name(self, others: Sequence[Item], skip_missing: bool) -> tuple[np.ndarray, list[str]]:
+    def by_name(self, others: Sequence[Item], skip_missing: bool) -> tuple[np.ndarray, str]:
         """Return the row of each sample, by name; `others` are those of the other half."""
         places, other = _places(self.items), _places(others)
         rows = np.full(len(self.items), ABSENT)
         unknown: list[int] = []
         for row, text in enumerate(self.half.names):
-            place = _found(places, text)
-            if place is None and _found(other, text) is not None:
+            place, length = _found(places, text)
+            if length < _found(other, text)[1]:
                 raise DataError(
                     f"{self.where}: {self.half.row(row)} is of the other half of data set "
                     f"{self.name!r}"
@@ -164,20 +194,20 @@ class _Side:
         if unknown:
             told += f"; {len(unknown)} rows left out that are none of its samples, first "
             told += self.half.row(unknown[0])
-        return rows, [told]
+        return rows, told
 
     def _check_named(self, rows: np.ndarray, skip_missing: bool) -> None:
-        missing = np.flatnonzero(rows == ABSENT)
+        missing = np.flatnonzero(rows == ABSENT).tolist()
         if len(missing) and not (skip_missing and len(missing) < len(rows)):
             item = self.items[missing[0]]
             own = sum(self.items[place].label == item.label for place in missing)
             raise DataError(
                 f"{self.where}: lacks {len(missing)} of {len(rows)} samples of data set "
-                f"{self.name!r}: {own} of class {self.class_names[item.label]!r}, first {item.key}; "
-                f"its own first is {self.half.names[0]}"
+                f"{self.name!r}: {own} of class {self.class_names[item.label]!r}, first "
+                f"{item.key}; its own first is {self.half.names[0]}"
             )
-        for place in np.flatnonzero(rows != ABSENT):
-            row, item = rows[place], self.items[place]
+        for place in np.flatnonzero(rows != ABSENT).tolist():
+            row, item = int(rows[place]), self.items[place]
             if self.labels[row] != item.label:
                 wrong = [self.labels[rows[p]] != i.label for p, i in enumerate(self.items)]
                 raise DataError(
@@ -226,9 +256,10 @@ def _places(items: Sequence[Item]) -> dict[str, int]:
     return places | {item.key: place for place, item in enumerate(items)}
 
 
-def _found(places: dict[str, int], text: str) -> int | None:
-    ends: Iterator[str] = path_ends(text.replace("\\", "/"))
-    return next((places[end] for end in ends if end in places), None)
+def _found(places: dict[str, int], text: str) -> tuple[int | None, int]:
+    """Return the place of the sample whose key ends like a path, and how much of it fits."""
+    ends = path_ends(text.replace("\\", "/"))
+    return next(((places[end], len(end)) for end in ends if end in places), (None, 0))
 
 
 def _array(
@@ -246,8 +277,7 @@ def _dataset(
     class_keys: tuple[str, ...],
     train: ImageArray,
     test: ImageArray,
-    unofficial: str | None = None,
-    skipped: int = 0,
+    matching: str,
 ) -> Dataset:
     """Return a data set whose fingerprint tells what it holds, wherever that came from."""
     digest = hashlib.sha256(json.dumps(class_keys).encode())
@@ -256,4 +286,4 @@ def _dataset(
         digest.update(np.ascontiguousarray(half.features).data)
         digest.update(half.labels.data)
     fingerprint = digest.hexdigest()[:32]
-    return Dataset(name, class_names, class_keys, train, test, fingerprint, unofficial, skipped)
+    return Dataset(name, class_names, class_keys, train, test, fingerprint, matching=matching)

@@ -212,7 +212,9 @@ class Dataset:
     """A data set ready for use.
 
     `class_keys` are how published lists of shots name the classes; `fingerprint` identifies the
-    decoded content; `skipped` counts broken images that were left out.
+    decoded content; `skipped` counts broken images that were left out. `matching` says how
+    features from a file came to its samples: by `name`, by `order`, or that the `file` itself is
+    the data set; empty without a file.
     """
 
     name: str
@@ -223,6 +225,13 @@ class Dataset:
     fingerprint: str
     unofficial: str | None = None
     skipped: int = 0
+    matching: str = ""
+
+    @property
+    def features(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Training and test features (n, D) where they come from a file."""
+        train, test = self.train.features, self.test.features
+        return None if train is None or test is None else (train, test)
 
 
 def reordered(dataset: Dataset, order: str, folder: Path) -> Dataset:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.protocol import FEATURES
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.facts import (
     axes_text,
@@ -77,6 +78,8 @@ def _representation(spec: RunSpec, records: Records, precision: str) -> Facts:
     brought = spec.representation
     best = [record.representation_log.get("best_epoch") for record in records]
     chosen = _several(f"epoch {epoch}" for epoch in best if epoch is not None)
+    if brought.backbone == FEATURES:
+        return {"features": f"from a file: {brought.pretraining}"}
     rule, views = checkpoint_rule(brought.recipe), spec.views
     recipe = brought.recipe.model_dump(mode="json", exclude={"epochs", "checkpoint"})
     return {

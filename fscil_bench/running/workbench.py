@@ -14,10 +14,12 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from fscil_bench.data.cache import ImageCache
+from fscil_bench.data.cache import ImageCache, numbered
+from fscil_bench.data.feature_file import FeatureFile, read_feature_file
+from fscil_bench.data.feature_match import alone, matched
 from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
-from fscil_bench.data.reader import Dataset, ReadRequest, reordered
+from fscil_bench.data.reader import Dataset, DatasetIndex, ReadRequest, reordered
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import DataError, FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network, Terms
@@ -26,9 +28,10 @@ from fscil_bench.params import params_dict, parse_params, published_params, refu
 from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.progress import Progress, Silent
-from fscil_bench.protocol import ImageSpec, Protocol
+from fscil_bench.protocol import FEATURES, ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
+from fscil_bench.running.feature_runs import of_features, refuse_unfit
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
 from fscil_bench.running.runner import named, run_sessions
 from fscil_bench.running.sessions import (
@@ -71,7 +74,7 @@ from fscil_bench.training.features import (
     is_begun,
     weights_file,
 )
-from fscil_bench.training.given import given_network
+from fscil_bench.training.given import given_features, given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
 
@@ -124,6 +127,8 @@ class Workbench:
         self._datasets: dict[str, Dataset] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
+        self._feature_files: dict[Path, FeatureFile] = {}
+        self._said: set[str] = set()
 
     @classmethod
     def open(cls, options: Options, progress: Progress | None = None) -> Workbench:
@@ -151,19 +156,27 @@ class Workbench:
         brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
         if request.pseudo:
             protocol = pseudo_incremental(protocol)
-        needs = method.value.needs
+        needs, file = method.value.needs, self._feature_file(protocol, folder)
+        if file is not None:
+            refuse_unfit(request, self.options, file, params, self.registry)
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        if not protocol.recipe.epochs:
+        if not protocol.recipe.epochs and file is None:
             _check_given(request, protocol, self._pretraining(protocol))
-        pretraining, dataset = self._inputs(protocol, folder)
+        pretraining, dataset = self._inputs(protocol, folder, file)
         terms = _terms(protocol, dataset)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
         split, table = _split(request, protocol, folder, dataset)
         if table is not None:
-            canonical_shots(table, protocol, dataset)  # known now, and not after base training
+            try:
+                canonical_shots(table, protocol, dataset)  # known now, and not after base training
+            except UsageError as error:
+                if dataset.matching != "file" or request.split or request.index_list:
+                    raise
+                split, table = "seeded", None
+                self._say_once(f"shots are drawn (--split seeded), the published are not: {error}")
         representation = RepresentationSpec(
             name=brought.name,
             params=params_dict(brought_params),
@@ -180,7 +193,10 @@ class Workbench:
             code=brought.digest(),
             engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
         )
-        representation = self._at_precision(representation)
+        if file is None:
+            representation = self._at_precision(representation)
+        else:
+            representation = of_features(representation, file, engine_digest(*FROM_FILE))
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
@@ -262,6 +278,19 @@ class Workbench:
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
+        file = self._feature_file(protocol, folder)
+        if file is None:
+            dataset = self._decoded(protocol, folder)
+        else:
+            dataset = self._with_features(protocol, folder, file)
+        dataset = reordered(dataset, protocol.class_order, folder)
+        if protocol.test_from_train is not None:
+            dataset = base_training_data(dataset, protocol)
+        check_dataset(protocol, dataset)
+        return dataset
+
+    def _decoded(self, protocol: Protocol, folder: Path) -> Dataset:
+        """Return the protocol's data set as its reader gives it."""
         reader, roots = self._reader(protocol, folder)
         request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
         images = request.images.model_dump()
@@ -269,11 +298,70 @@ class Workbench:
         if key not in self._datasets:
             cache = self._image_cache()
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
-        dataset = reordered(self._datasets[key], protocol.class_order, folder)
-        if protocol.test_from_train is not None:
-            dataset = base_training_data(dataset, protocol)
-        check_dataset(protocol, dataset)
-        return dataset
+        return self._datasets[key]
+
+    def feature_path(self, protocol: Protocol, folder: Path) -> Path | None:
+        """Return the file that features come from, if they do."""
+        own = folder / protocol.features if protocol.features else None
+        return Path(self.options.features) if self.options.features else own
+
+    def _feature_file(self, protocol: Protocol, folder: Path) -> FeatureFile | None:
+        path = self.feature_path(protocol, folder)
+        if path is None:
+            return None
+        if path not in self._feature_files:
+            self._feature_files[path] = read_feature_file(path)
+            for remark in self._feature_files[path].remarks:
+                self._say_once(remark)
+        return self._feature_files[path]
+
+    def _with_features(self, protocol: Protocol, folder: Path, file: FeatureFile) -> Dataset:
+        """Return the protocol's data set with features from a file; without pixels.
+
+        Where the data set is not on this machine, the file is taken as it.
+        """
+        key = digest_of([file.digest, protocol.dataset, protocol.classes, protocol.reader_options])
+        if key not in self._datasets:
+            listed = self._listed(protocol, folder)
+            if isinstance(listed, str):
+                if file.classes > protocol.classes:
+                    raise DataError(
+                        f"{file.name}: has {file.classes} classes, protocol {protocol.name!r} "
+                        f"asks for {protocol.classes}"
+                    )
+                dataset = alone(file, protocol.dataset)
+                remarks = [listed] if listed else []
+            else:
+                skip = self.options.skip_broken
+                dataset, remarks = matched(file, *listed, protocol.dataset, skip)
+            for remark in remarks:
+                self._say_once(remark)
+            self._datasets[key] = self._image_cache().keep(dataset)
+        return self._datasets[key]
+
+    def _listed(self, protocol: Protocol, folder: Path) -> tuple[DatasetIndex, str | None] | str:
+        """Return what the protocol's data set holds, or say why it is not used."""
+        if protocol.dataset == FEATURES:
+            return ""
+        reader, roots = self._reader(protocol, folder)
+        made, cache = reader.value(), self._image_cache()
+        taken = "labels and order are those of the file of features"
+        try:
+            source = made.find(roots, cache.digest)
+        except DataError:
+            return f"data set {protocol.dataset!r} is not on this machine: {taken}"
+        if cache.refuses(source):
+            return (
+                f"data set {protocol.dataset!r}: {source.unofficial}; {taken} "
+                "(--unofficial-data matches them with this copy)"
+            )
+        request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
+        return numbered(made.index(source, request), reader.name), source.unofficial
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self.progress.say(text)
 
     def _reader(self, protocol: Protocol, folder: Path) -> tuple[Plugin, tuple[Path, ...]]:
         """Return the protocol's reader, and where it looks."""
@@ -309,8 +397,12 @@ class Workbench:
         folder = partial(self.store.cache_folder, "precision")
         return both[faster_precision(spec.backbone, spec.images.size, self.device, folder)]
 
-    def _inputs(self, protocol: Protocol, folder: Path) -> tuple[Pretraining, Dataset]:
+    def _inputs(
+        self, protocol: Protocol, folder: Path, file: FeatureFile | None
+    ) -> tuple[Pretraining, Dataset]:
         """Return the weights and the data; of both that are missing one error, data first."""
+        if file is not None:
+            return Pretraining(file.title), self.dataset(protocol, folder)
         try:
             pretraining = self._pretraining(protocol)
         except DataError as weights:
@@ -338,7 +430,12 @@ class Workbench:
             made, device, given = plan.representation, self.device, plan.pretraining
             folder = self.store.representation_folder(spec.key)
             with named(made, "in base training"):
-                if spec.recipe.epochs:
+                if train.features is not None:
+                    rows, labels = train.features[base], train.labels[base]
+                    self._trained[spec.key] = given_features(
+                        spec, made.scale(), rows, labels, folder
+                    )
+                elif spec.recipe.epochs:
                     training = BaseTraining(spec, made, part(base), part(heldout), device, given)
                     self._trained[spec.key] = training.run(folder, self.progress)
                 else:
@@ -355,6 +452,8 @@ class Workbench:
     def _view(
         self, plan: Plan, trained: TrainedRepresentation, view: str, views: Views
     ) -> Features:
+        if plan.dataset.features is not None:
+            return Features(*plan.dataset.features)
         key = (trained.key, view, views)
         if key not in self._features:
             self._features[key] = self._source(plan, trained).load(plan.dataset, view, views)
@@ -446,6 +545,8 @@ tells; how features are read is in the digest of a run, and keys their cache.
 """
 GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a base network from a file."""
+FROM_FILE = (given_features, Protocol.session_classes)
+"""Likewise of features from a file."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
 """Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
@@ -539,8 +640,9 @@ def _terms(protocol: Protocol, dataset: Dataset) -> Terms:
     images = min(len(dataset.train.of_class(label)) for label in base)
     fraction = protocol.recipe.holdout
     held = min(images - 1, max(1, round(fraction * images))) if fraction else 0
+    given = dataset.train.features
     return Terms(
-        feature_dim=feature_dim(protocol.backbone),
+        feature_dim=feature_dim(protocol.backbone) if given is None else given.shape[1],
         base_classes=len(base),
         classes=protocol.classes_used,
         shot=protocol.shot,
@@ -555,6 +657,13 @@ def _spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
     return int(counts.min()), int(counts.max())
 
 
+MATCHING = {
+    "order": "features matched to samples by order",
+    "file": "labels and order of samples as the file of features has them",
+}
+"""How features from a file came to samples, where tables should say it."""
+
+
 def _flags(plan: Plan) -> tuple[str, ...]:
     """Return what a table must say beside the row."""
     found = []
@@ -564,7 +673,11 @@ def _flags(plan: Plan) -> tuple[str, ...]:
         found.append("representation sized by the final class count")
     if plan.spec.views == "flip":
         found.append("test-time views: image and mirror image averaged")
-    if not plan.spec.representation.recipe.epochs:
+    if plan.dataset.matching in MATCHING:
+        found.append(MATCHING[plan.dataset.matching])
+    if plan.dataset.matching and plan.spec.protocol.test_from_train is not None:
+        found.append("features of a network that may have seen the classes that play new ones")
+    elif not plan.spec.representation.recipe.epochs and not plan.dataset.matching:
         title = plan.pretraining.title
         found.append(f"base network from a file: {title}, no base training here")
     if plan.dataset.unofficial:
