@@ -378,10 +378,11 @@ def _read_parquet(path: Path) -> Arrays:
     for half in ("train", "test"):
         own = frame[frame["split"] == half]
         lengths = own["features"].map(len)
-        if lengths.nunique() > 1:
-            row = lengths.index[lengths != lengths.iloc[0]][0]
+        odd = lengths.index[lengths != lengths.iloc[0]] if len(own) else ()
+        if len(odd):
             raise DataError(
-                f"{path}: row {row} has {lengths[row]} features, others have {lengths.iloc[0]}"
+                f"{path}: row {odd[0]} has {lengths[odd[0]]} features, others have "
+                f"{lengths.iloc[0]}"
             )
         for column in COLUMNS.keys() & set(frame):
             values = own[column].to_numpy()

@@ -44,7 +44,11 @@ def refuse_unfit(
             f"method {method.name!r} needs {lack}, which features from a file lack; --method "
             f"all-frozen takes those that run on {file.name}: {', '.join(_fitting(registry))}"
         )
-    networks = {f"--{name.replace('_', '-')}" for name in OF_NETWORKS & set(request.overrides)}
+    recipe = {*Recipe.model_fields} - {"epochs"}
+    networks = {
+        f"--recipe {name}" if name in recipe else f"--{name}"
+        for name in OF_NETWORKS & set(request.overrides)
+    }
     networks |= {"--representation"} if request.representation != REPRESENTATION else set()
     networks |= {"--set-representation"} if request.representation_params else set()
     networks |= {"--weights"} if options.weights is not None else set()

@@ -77,11 +77,11 @@ def test_every_method_on_features_predicts_from_the_file_what_it_does_from_the_n
     few = {"classes": 10, "base_classes": 6, "way": 2, "epochs": 1}
     places: dict[str, Any] = {"results": tmp_path / "results", "cache": tmp_path / "cache"}
     chosen = {"overrides": few, "precision": "fp32", **places}
-    networks = fb.run(methods, "glyphs", seed=[0, 1], **chosen)
+    networks = fb.run(methods, "glyphs", **chosen)
     file = tmp_path / "exported.npz"
     fb.export_features("glyphs", file, **chosen)
     few = {name: value for name, value in few.items() if name != "epochs"}
-    files = fb.run(methods, "glyphs", seed=[0, 1], features=file, overrides=few, **places)
+    files = fb.run(methods, "glyphs", features=file, overrides=few, **places)
     for one, two in zip(networks, files, strict=True):
         assert np.array_equal(one.predictions, two.predictions), one.spec.method
         assert one.accuracies[-1] < 0.99, "a mistake in the features would not show"
@@ -131,7 +131,7 @@ def test_all_frozen_leaves_out_what_does_not_run(toy: Any, exported: Path) -> No
         (["--method", "fact"], "method 'fact' needs the tensors"),
         (["--method", "ncm", "--views", "flip"], "leave --views out"),
         (["--method", "ncm", "--epochs", "3"], "leave --epochs out"),
-        (["--method", "ncm", "--recipe", "lr=0.5"], "leave --lr out"),
+        (["--method", "ncm", "--recipe", "lr=0.5"], "leave --recipe lr out"),
         (["--method", "ncm", "--weights", "w.pt"], "leave --weights out"),
         (["--method", "ncm", "--representation", "rotation"], "leave --representation out"),
         (["--method", "ncm", "--features", "no.npz"], "no.npz: no such file of features"),
