@@ -378,11 +378,10 @@ def _read_parquet(path: Path) -> Arrays:
     for half in ("train", "test"):
         own = frame[frame["split"] == half]
         lengths = own["features"].map(len)
-        odd = lengths.index[lengths != lengths.iloc[0]] if len(own) else ()
+        odd = lengths.index[lengths != lengths.max()]
         if len(odd):
             raise DataError(
-                f"{path}: row {odd[0]} has {lengths[odd[0]]} features, others have "
-                f"{lengths.iloc[0]}"
+                f"{path}: row {odd[0]} has {lengths[odd[0]]} features, others have {lengths.max()}"
             )
         for column in COLUMNS.keys() & set(frame):
             values = own[column].to_numpy()

@@ -6,17 +6,73 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
+from fscil_bench.data.cache import ImageCache, numbered
 from fscil_bench.data.feature_file import FeatureFile, FeatureHalf
 from fscil_bench.data.lists import path_ends
 from fscil_bench.data.pixels import Images
-from fscil_bench.data.reader import Dataset, DatasetIndex, ImageArray, Item
+from fscil_bench.data.reader import (
+    Dataset,
+    DatasetIndex,
+    DatasetReader,
+    ImageArray,
+    Item,
+    ReadRequest,
+)
 from fscil_bench.errors import DataError, some
 
 ABSENT = -1
 """The number of a sample that no list of shots can mean; the place of a row that has none."""
+
+
+def with_features(
+    file: FeatureFile,
+    name: str,
+    reader: DatasetReader | None,
+    roots: Sequence[Path],
+    request: ReadRequest,
+    cache: ImageCache,
+) -> tuple[Dataset, list[str]]:
+    """Return a data set with features from a file, stored and mapped, and what to say of it.
+
+    Where its reader finds no copy that may be used, the file itself is taken as it.
+
+    Args:
+        file: the features.
+        name: the data set's.
+        reader: its reader; None for a file that is a data set of its own.
+        roots: where the reader looks.
+        request: what it is asked for.
+        cache: where the data set is stored.
+
+    Raises:
+        DataError: file and data set do not fit.
+    """
+    unread = "labels and order of samples are those of the file of features"
+    if reader is None:
+        return cache.keep(_of_classes(file, name, request.classes)), []
+    try:
+        source = reader.find(roots, cache.digest)
+    except DataError:
+        remark = f"data set {name!r} is not on this machine: {unread}"
+        return cache.keep(_of_classes(file, name, request.classes)), [remark]
+    if cache.refuses(source):
+        remark = f"data set {name!r}: {source.unofficial}; {unread} (not with --unofficial-data)"
+        return cache.keep(_of_classes(file, name, request.classes)), [remark]
+    index = numbered(reader.index(source, request), name)
+    found, remarks = matched(file, index, source.unofficial, name, cache.skip_broken)
+    return cache.keep(found), remarks
+
+
+def _of_classes(file: FeatureFile, name: str, classes: int) -> Dataset:
+    if file.classes > classes:
+        raise DataError(
+            f"{file.name}: has {file.classes} classes, data set {name!r} is asked for {classes}"
+        )
+    return alone(file, name)
 
 
 def alone(file: FeatureFile, name: str) -> Dataset:

@@ -14,12 +14,12 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from fscil_bench.data.cache import ImageCache, numbered
+from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.feature_file import FeatureFile, read_feature_file
-from fscil_bench.data.feature_match import alone, matched
+from fscil_bench.data.feature_match import with_features
 from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
-from fscil_bench.data.reader import Dataset, DatasetIndex, ReadRequest, reordered
+from fscil_bench.data.reader import Dataset, ReadRequest, reordered
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import DataError, FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network, Terms
@@ -125,6 +125,7 @@ class Workbench:
         if told:
             self.progress.say(told)
         self._datasets: dict[str, Dataset] = {}
+        self._arranged: dict[str, Dataset] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
         self._feature_files: dict[Path, FeatureFile] = {}
@@ -283,11 +284,15 @@ class Workbench:
             dataset = self._decoded(protocol, folder)
         else:
             dataset = self._with_features(protocol, folder, file)
-        dataset = reordered(dataset, protocol.class_order, folder)
-        if protocol.test_from_train is not None:
-            dataset = base_training_data(dataset, protocol)
-        check_dataset(protocol, dataset)
-        return dataset
+        order, tested = protocol.class_order, protocol.test_from_train
+        key = digest_of([dataset.fingerprint, order, str(folder), tested, protocol.classes_used])
+        if key not in self._arranged:  # features are copied, and many plans may share them
+            arranged = reordered(dataset, order, folder)
+            if tested is not None:
+                arranged = base_training_data(arranged, protocol)
+            self._arranged[key] = arranged
+        check_dataset(protocol, self._arranged[key])
+        return self._arranged[key]
 
     def _decoded(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set as its reader gives it."""
@@ -316,47 +321,20 @@ class Workbench:
         return self._feature_files[path]
 
     def _with_features(self, protocol: Protocol, folder: Path, file: FeatureFile) -> Dataset:
-        """Return the protocol's data set with features from a file; without pixels.
-
-        Where the data set is not on this machine, the file is taken as it.
-        """
+        """Return the protocol's data set with features from a file, and no pixels."""
         key = digest_of([file.digest, protocol.dataset, protocol.classes, protocol.reader_options])
         if key not in self._datasets:
-            listed = self._listed(protocol, folder)
-            if isinstance(listed, str):
-                if file.classes > protocol.classes:
-                    raise DataError(
-                        f"{file.name}: has {file.classes} classes, protocol {protocol.name!r} "
-                        f"asks for {protocol.classes}"
-                    )
-                dataset = alone(file, protocol.dataset)
-                remarks = [listed] if listed else []
-            else:
-                skip = self.options.skip_broken
-                dataset, remarks = matched(file, *listed, protocol.dataset, skip)
+            request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
+            reader, roots = None, self.options.data_roots
+            if protocol.dataset != FEATURES:
+                plugin, roots = self._reader(protocol, folder)
+                reader = plugin.value()
+            self._datasets[key], remarks = with_features(
+                file, protocol.dataset, reader, roots, request, self._image_cache()
+            )
             for remark in remarks:
                 self._say_once(remark)
-            self._datasets[key] = self._image_cache().keep(dataset)
         return self._datasets[key]
-
-    def _listed(self, protocol: Protocol, folder: Path) -> tuple[DatasetIndex, str | None] | str:
-        """Return what the protocol's data set holds, or say why it is not used."""
-        if protocol.dataset == FEATURES:
-            return ""
-        reader, roots = self._reader(protocol, folder)
-        made, cache = reader.value(), self._image_cache()
-        taken = "labels and order are those of the file of features"
-        try:
-            source = made.find(roots, cache.digest)
-        except DataError:
-            return f"data set {protocol.dataset!r} is not on this machine: {taken}"
-        if cache.refuses(source):
-            return (
-                f"data set {protocol.dataset!r}: {source.unofficial}; {taken} "
-                "(--unofficial-data matches them with this copy)"
-            )
-        request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
-        return numbered(made.index(source, request), reader.name), source.unofficial
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

@@ -219,7 +219,9 @@ def test_rows_matched_by_order_are_flagged(toy: Any, exported: Path, tmp_path: P
 
 def test_a_file_with_too_many_classes_is_refused(toy: Any, exported: Path, tmp_path: Path) -> None:
     toml = own(toy, tmp_path, classes="9", sessions="2")
-    with pytest.raises(DataError, match="exported: has 10 classes, protocol 'own' asks for 9"):
+    with pytest.raises(
+        DataError, match="exported: has 10 classes, data set 'cub200' is asked for 9"
+    ):
         toy.run(features=exported, protocol=toml)
 
 
