@@ -140,6 +140,8 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
     if _from_file(spec):
         return settings | {FEATURES: representation["pretraining"]}
     settings["data fingerprint"] = representation["data_fingerprint"]
+    if spec.representation.network:
+        settings["network"] = spec.representation.network_title
     for name in _COPIED:
         if representation[name] != protocol[name]:
             settings[f"representation's {name}"] = representation[name]

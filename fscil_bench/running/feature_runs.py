@@ -30,14 +30,20 @@ def lacking(needs: Needs) -> str:
 
 
 def refuse_unfit(
-    request: RunRequest, options: Options, file: FeatureFile, params: Any, registry: Registry
+    request: RunRequest,
+    options: Options,
+    file: FeatureFile | None,
+    params: Any,
+    registry: Registry,
 ) -> None:
-    """Refuse what cannot be run on features from a file, before anything is.
+    """Refuse what cannot be run on features from a file, if there is one, before anything is.
 
     Raises:
         UsageError: the method needs more than features, a network or other views are asked for,
             or Tukey space is and features are negative; the message says what runs.
     """
+    if file is None:
+        return
     method = registry.get("method", request.method)
     if lack := lacking(method.value.needs):
         raise UsageError(
@@ -52,6 +58,7 @@ def refuse_unfit(
     networks |= {"--representation"} if request.representation != REPRESENTATION else set()
     networks |= {"--set-representation"} if request.representation_params else set()
     networks |= {"--weights"} if options.weights is not None else set()
+    networks |= {"--network"} if options.network is not None else set()
     networks |= {"--views"} if request.views != PLAIN else set()
     if networks:
         raise UsageError(

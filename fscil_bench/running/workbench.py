@@ -76,6 +76,13 @@ from fscil_bench.training.features import (
 )
 from fscil_bench.training.given import given_features, given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages
+from fscil_bench.training.networks import (
+    NetworkFile,
+    check_classes,
+    check_fits,
+    find_network,
+    taken_network,
+)
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
 
 
@@ -94,6 +101,7 @@ class Plan:
     table: CanonicalShots | None
     pretraining: Pretraining
     parameters: str
+    network: NetworkFile | None = None
 
     @property
     def title(self) -> str:
@@ -126,6 +134,7 @@ class Workbench:
             self.progress.say(told)
         self._datasets: dict[str, Dataset] = {}
         self._arranged: dict[str, Dataset] = {}
+        self._networks: dict[tuple[str, str, int], NetworkFile] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
         self._feature_files: dict[Path, FeatureFile] = {}
@@ -155,29 +164,27 @@ class Workbench:
         protocol = protocol.override(**request.overrides)
         params, parameters = _resolved(method, protocol, request.params, request.chosen)
         brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
+        file = self._feature_file(protocol, folder)
+        refuse_unfit(request, self.options, file, params, self.registry)
+        network = self._network_file(request, protocol)
+        if network is not None:
+            protocol = protocol.override(**vars(network.card.spec.recipe))
         if request.pseudo:
             protocol = pseudo_incremental(protocol)
-        needs, file = method.value.needs, self._feature_file(protocol, folder)
-        if file is not None:
-            refuse_unfit(request, self.options, file, params, self.registry)
+        needs = method.value.needs
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
         if not protocol.recipe.epochs and file is None:
             _check_given(request, protocol, self._pretraining(protocol))
-        pretraining, dataset = self._inputs(protocol, folder, file)
+        if file is None:
+            pretraining, dataset = self._inputs(protocol, folder, network)
+        else:
+            pretraining, dataset = Pretraining(file.title), self.dataset(protocol, folder)
         terms = _terms(protocol, dataset)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
-        split, table = _split(request, protocol, folder, dataset)
-        if table is not None:
-            try:
-                canonical_shots(table, protocol, dataset)  # known now, and not after base training
-            except UsageError as error:
-                if dataset.matching != "file" or request.split or request.index_list:
-                    raise
-                split, table = "seeded", None
-                self._say_once(f"shots are drawn (--split seeded), the published are not: {error}")
+        split, table = self._split(request, protocol, folder, dataset)
         representation = RepresentationSpec(
             name=brought.name,
             params=params_dict(brought_params),
@@ -194,10 +201,12 @@ class Workbench:
             code=brought.digest(),
             engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
         )
-        if file is None:
-            representation = self._at_precision(representation)
-        else:
+        if file is not None:
             representation = of_features(representation, file, engine_digest(*FROM_FILE))
+        elif network is not None:
+            representation = network.representation(dataset, engine_digest(*TAKEN))
+        else:
+            representation = self._at_precision(representation)
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
@@ -213,7 +222,8 @@ class Workbench:
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
         with named(brought.value, "when it was made"):
             made = brought.value(brought_params)
-        return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
+        live = (method.value, params, made, dataset, table, pretraining)
+        return Plan(spec, *live, parameters, network)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
         """Return the stored run of a plan, made now if it is not there (or if `force`)."""
@@ -336,6 +346,25 @@ class Workbench:
                 self._say_once(remark)
         return self._datasets[key]
 
+    def _split(
+        self, request: RunRequest, protocol: Protocol, folder: Path, dataset: Dataset
+    ) -> tuple[str, CanonicalShots | None]:
+        """Return the split's name and the table of its shots, which are known to be there.
+
+        They need not be in a file of features that is the data set: then shots are drawn, unless
+        the published ones are asked for.
+        """
+        split, table = _split(request, protocol, folder, dataset)
+        if table is not None:
+            try:
+                canonical_shots(table, protocol, dataset)  # known now, and not after base training
+            except UsageError as error:
+                if dataset.matching != "file" or request.split or request.index_list:
+                    raise
+                self._say_once(f"shots are drawn (--split seeded), the published are not: {error}")
+                return "seeded", None
+        return split, table
+
     def _say_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
@@ -375,12 +404,24 @@ class Workbench:
         folder = partial(self.store.cache_folder, "precision")
         return both[faster_precision(spec.backbone, spec.images.size, self.device, folder)]
 
+    def _network_file(self, request: RunRequest, protocol: Protocol) -> NetworkFile | None:
+        """Return the network that is to be taken as it is, if one is, held against the request."""
+        if self.options.network is None:
+            return None
+        asked = (protocol.name, request.representation, request.representation_seed)
+        if asked not in self._networks:
+            self._networks[asked] = find_network(str(self.options.network), request, protocol)
+        check_fits(self._networks[asked], request, protocol, self.options.precision)
+        return self._networks[asked]
+
     def _inputs(
-        self, protocol: Protocol, folder: Path, file: FeatureFile | None
+        self, protocol: Protocol, folder: Path, network: NetworkFile | None
     ) -> tuple[Pretraining, Dataset]:
         """Return the weights and the data; of both that are missing one error, data first."""
-        if file is not None:
-            return Pretraining(file.title), self.dataset(protocol, folder)
+        if network is not None:
+            dataset = self.dataset(protocol, folder)
+            check_classes(network, dataset)
+            return Pretraining(network.card.spec.pretraining), dataset
         try:
             pretraining = self._pretraining(protocol)
         except DataError as weights:
@@ -413,6 +454,8 @@ class Workbench:
                     self._trained[spec.key] = given_features(
                         spec, made.scale(), rows, labels, folder
                     )
+                elif plan.network is not None:
+                    self._trained[spec.key] = taken_network(spec, plan.network, device, folder)
                 elif spec.recipe.epochs:
                     training = BaseTraining(spec, made, part(base), part(heldout), device, given)
                     self._trained[spec.key] = training.run(folder, self.progress)
@@ -525,6 +568,8 @@ GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a base network from a file."""
 FROM_FILE = (given_features, Protocol.session_classes)
 """Likewise of features from a file."""
+TAKEN = (taken_network, Images, ImageSpec, Protocol.session_classes)
+"""Likewise of a network that is taken with all that came out beside it."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
 """Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
@@ -635,11 +680,16 @@ def _spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
     return int(counts.min()), int(counts.max())
 
 
-MATCHING = {
-    "order": "features matched to samples by order",
-    "file": "labels and order of samples as the file of features has them",
-}
-"""How features from a file came to samples, where tables should say it."""
+def _matching_flags(plan: Plan) -> list[str]:
+    """Return what a table must say of how features from a file came to samples."""
+    told = {
+        "order": "features matched to samples by order",
+        "file": "labels and order of samples as the file of features has them",
+    }
+    found = [told[plan.dataset.matching]] if plan.dataset.matching in told else []
+    if plan.dataset.matching and plan.spec.protocol.test_from_train is not None:
+        found.append("features of a network that may have seen the classes that play new ones")
+    return found
 
 
 def _flags(plan: Plan) -> tuple[str, ...]:
@@ -651,11 +701,10 @@ def _flags(plan: Plan) -> tuple[str, ...]:
         found.append("representation sized by the final class count")
     if plan.spec.views == "flip":
         found.append("test-time views: image and mirror image averaged")
-    if plan.dataset.matching in MATCHING:
-        found.append(MATCHING[plan.dataset.matching])
-    if plan.dataset.matching and plan.spec.protocol.test_from_train is not None:
-        found.append("features of a network that may have seen the classes that play new ones")
-    elif not plan.spec.representation.recipe.epochs and not plan.dataset.matching:
+    if plan.network is not None:
+        found += plan.network.flags(plan.dataset.fingerprint)
+    found += _matching_flags(plan)
+    if not plan.spec.representation.recipe.epochs and not plan.dataset.matching:
         title = plan.pretraining.title
         found.append(f"base network from a file: {title}, no base training here")
     if plan.dataset.unofficial:
