@@ -262,8 +262,8 @@ def report(
 ) -> None:
     """Draw a table or figure from stored runs; name the runs it lacks, or make them.
 
-    --data-root, --device, --precision, --threads, --weights, --network, --unofficial-data and
-    --skip-broken are for --run-missing.
+    --data-root, --device, --precision, --threads, --weights, --features, --network,
+    --unofficial-data and --skip-broken are for --run-missing.
     """
     from fscil_bench.api import make_report, refuse_unread
 

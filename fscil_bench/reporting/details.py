@@ -64,11 +64,13 @@ def _method(spec: RunSpec, records: Records) -> Facts:
 
 def _data(spec: RunSpec, records: Records, scored: int) -> Facts:
     protocol, images = spec.protocol, image_facts(spec, records)
+    size = f"{protocol.images.size} × {protocol.images.size}"
+    shown = {} if spec.representation.backbone == FEATURES else {"image size": size}
     return {
         "protocol": f"{protocol.title} ({protocol.name}), data set {protocol.dataset}",
         "classes": f"{protocol.base_classes} base + {protocol.sessions} sessions × "
         f"{protocol.way_text} new, {protocol.shot} shots each; class order {protocol.class_order}",
-        "image size": f"{protocol.images.size} × {protocol.images.size}",
+        **shown,
         "images": f"{images['train_images']}; {images['test_images']}",
         "test images scored": f"{scored} in the last session",
     }
@@ -169,6 +171,8 @@ def parameter_count(backbone: str) -> int:
 
 def _code(kind: str, name: str, digest: str, registry: Registry) -> str:
     """Return a digest of code, and whether what is installed is that code."""
+    if not digest:
+        return "none, nothing is trained"
     if name not in registry.names(kind):
         return f"{digest} (not installed here)"
     same = registry.get(kind, name).digest() == digest

@@ -686,7 +686,8 @@ def _matching_flags(plan: Plan) -> list[str]:
         "order": "features matched to samples by order",
         "file": "labels and order of samples as the file of features has them",
     }
-    found = [told[plan.dataset.matching]] if plan.dataset.matching in told else []
+    own = plan.dataset.name == FEATURES  # nothing that it could have been matched with
+    found = [told[plan.dataset.matching]] if plan.dataset.matching in told and not own else []
     if plan.dataset.matching and plan.spec.protocol.test_from_train is not None:
         found.append("features of a network that may have seen the classes that play new ones")
     return found

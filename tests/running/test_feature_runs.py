@@ -14,10 +14,13 @@ import fscil_bench as fb
 from fscil_bench.cli.app import app
 from fscil_bench.data.feature_file import read_feature_file
 from fscil_bench.errors import DataError, UsageError
+from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.reporting.evaluation import Evaluation
+from fscil_bench.request import RunRequest
 from fscil_bench.running.commands import command_for
 from fscil_bench.running.feature_runs import lacking
+from fscil_bench.running.workbench import Workbench
 from fscil_bench.store.runs import Store
 
 DOCS = Path(__file__).parents[2] / "docs" / "features.md"
@@ -212,6 +215,28 @@ def test_shots_are_drawn_where_the_published_are_not_to_be_found(
         toy.run(features=bare(exported, tmp_path), protocol=toml, split="canonical")
 
 
+def test_published_shots_are_found_by_order_where_their_labels_tell_it(
+    exported: Path, toy: Any, tmp_path: Path
+) -> None:
+    """Rows are not grouped by class, as those of CIFAR100 are not."""
+    with np.load(exported) as held:
+        order = np.random.default_rng(0).permutation(len(held["train_labels"]))
+        needed = {k: held[k] for k in held.files if k.endswith(("_features", "_labels"))}
+    needed |= {name: needed[name][order] for name in ("train_features", "train_labels")}
+    np.savez(tmp_path / "mixed.npz", **needed)
+    chosen = {c: np.flatnonzero(needed["train_labels"] == c)[[4, 0, 2]] for c in range(4, 10)}
+    rows = [f"own,1,{label},{' '.join(map(str, numbers))}" for label, numbers in chosen.items()]
+    table = "\n".join(["protocol,session,class,samples", *rows])
+    (tmp_path / "shots.csv").write_text(table, encoding="utf-8")
+    toml = own(toy, tmp_path, split="canonical", canonical_shots="shots.csv")
+    places = {"results": tmp_path / "results", "cache": tmp_path / "cache"}
+    bench = Workbench.open(Options(features=tmp_path / "mixed.npz", **places))
+    plan = bench.plan(RunRequest("ncm", str(toml)))
+    shots = np.concatenate(bench.start(plan)[1].assignment.shots)
+    assert plan.spec.split == "canonical"
+    assert shots.tolist() == np.concatenate([*chosen.values()]).tolist()
+
+
 def test_rows_matched_by_order_are_flagged(toy: Any, exported: Path, tmp_path: Path) -> None:
     run = toy.run(features=bare(exported, tmp_path))
     assert run.record.flags == ("features matched to samples by order",)
@@ -268,11 +293,15 @@ def test_a_scanned_file_is_a_protocol(toy: Any, exported: Path, tmp_path: Path) 
     toml = tmp_path / "my.toml"
     done = CliRunner().invoke(app, [*map(str, words), "--out", str(toml)])
     assert done.exit_code == 0, done.output
-    protocol = fb.run("ncm", toml, **settings(toy, protocol=None)).spec.protocol
-    assert (protocol.name, protocol.dataset, protocol.sessions) == ("exported", "features", 3)
     run = fb.run("ncm", toml, **settings(toy, protocol=None))
+    protocol = run.spec.protocol
+    assert run.record.flags == ()
+    assert (protocol.name, protocol.dataset, protocol.sessions) == ("exported", "features", 3)
     # Keys of classes are in the file, so that the same shots are drawn.
     assert np.array_equal(run.predictions, toy.run(features=exported).predictions)
+    card = fb.make_report("card", toml, methods="ncm", **settings(toy, protocol=None)).text
+    assert f"features: from a file: {run.spec.representation.pretraining}." in card
+    assert "representation's code: none, nothing is trained" in card and "image size" not in card
     too_many = CliRunner().invoke(app, [*map(str, words[:-1]), "9"])
     assert too_many.exit_code == 1 and "too few classes for one session" in " ".join(
         too_many.output.split()
@@ -291,7 +320,6 @@ def test_a_table_says_that_features_come_from_a_file(toy: Any, exported: Path) -
     assert f"NCM (features={title}" in text
     registry = load_registry(toy.plugins)
     assert "--features PATH/TO/exported" in command_for(run.spec, registry)
-    fb.make_report("card", toy.toml, methods="ncm", **kept)
 
 
 def test_reports_find_features_without_the_file(toy: Any, exported: Path) -> None:
