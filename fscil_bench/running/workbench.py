@@ -295,7 +295,8 @@ class Workbench:
         else:
             dataset = self._with_features(protocol, folder, file)
         order, tested = protocol.class_order, protocol.test_from_train
-        key = digest_of([dataset.fingerprint, order, str(folder), tested, protocol.classes_used])
+        cut = [order, str(folder), tested, protocol.classes_used]
+        key = digest_of([dataset.name, dataset.fingerprint, *cut])
         if key not in self._arranged:  # features are copied, and many plans may share them
             arranged = reordered(dataset, order, folder)
             if tested is not None:
