@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.params import params_dict, parse_params
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.choice import Chosen, chosen
 from fscil_bench.reporting.frame import Results
+from fscil_bench.reporting.labels import method_title
 from fscil_bench.reporting.usual import alike, registered_protocol
 from fscil_bench.request import RunRequest, Selection, Wanted
 from fscil_bench.running.commands import default_params
@@ -36,6 +38,13 @@ class Pair:
     def spec(self) -> RunSpec:
         """The specification of the measured row's first run."""
         return self.rows.spec(self.label)
+
+    @property
+    def title(self) -> str:
+        """The measured method, with the representation that is not the baseline's in brackets."""
+        brought = self.spec.representation.name
+        title = method_title(self.spec.method, self.rows.results.registry)
+        return title if brought == REPRESENTATION else f"{title} [{brought}]"
 
     @property
     def obstacles(self) -> list[str]:

@@ -21,7 +21,7 @@ from fscil_bench.running.commands import wanted_commands
 
 from ..published import PublishedRow, published_name, published_rows
 from .counterparts import Pair, measured_pairs, measured_tables, wanted_runs
-from .terms import differing, measured_terms, not_told, published_terms
+from .terms import FIELDS, differing, measured_terms, not_told, published_terms
 
 LIMIT = 1.5
 """Percentage points that a reproduced figure may be off."""
@@ -141,7 +141,7 @@ def _figures(row: PublishedRow, sessions: int) -> dict[str, float]:
 def _ledger(pairs: Sequence[Pair]) -> Table:
     columns = [
         Column("published_name", "Published", kind="text"),
-        Column("label", "Measured", kind="text"),
+        Column("measured", "Measured", kind="text"),
         Column("protocol", "Protocol", kind="text"),
         Column("runs", "n", kind="number", decimals=0),
     ]
@@ -157,6 +157,9 @@ def _ledger(pairs: Sequence[Pair]) -> Table:
     ]
     formulas = [MEASURES[key].latex for key in SHOWN]
     frame = pd.DataFrame([_line(pair) for pair in pairs])
+    frame["measured"] = frame["measured"].where(
+        ~frame.duplicated(["published_name", "protocol", "measured"], keep=False), frame["label"]
+    )
     return Table("reproduction", frame, columns, formulas=formulas, notes=[RULE])
 
 
@@ -174,6 +177,7 @@ def _line(pair: Pair) -> dict[str, Any]:
     other = differing(published_terms(row), measured_terms(pair.rows, pair.label))
     return {
         "published_name": row.method,
+        "measured": pair.title,
         "label": pair.label,
         "protocol": pair.spec.protocol.name,
         **{str(key): value for key, value in cells.items()},
@@ -187,39 +191,36 @@ def _line(pair: Pair) -> dict[str, Any]:
 
 def _sections(pairs: Sequence[Pair], tables: Sequence[Chosen]) -> Iterator[Part]:
     """Yield what the ledger's last column says in short, and how rows were measured."""
-    lines = [line for pair in pairs for line in _differences(pair)]
-    if lines:
+    if pairs:
         columns = [
-            Column(key, heading, kind="text", width=width)
-            for key, heading, width in (
-                ("published_name", "Published", 0.0),
-                ("label", "Measured", 0.0),
-                ("protocol", "Protocol", 0.0),
-                ("field", "What differs", 0.15),
-                ("published", "published", 0.2),
-                ("measured", "measured", 0.2),
-            )
+            Column("field", "What", kind="text"),
+            Column("published", "published", kind="text", width=0.2),
+            Column("measured", "measured", kind="text", width=0.2),
+            Column("rows", "Rows", kind="text", width=0.3),
         ]
         rows = {pair.published.method: pair.published for pair in pairs}
         notes = [note for row in rows.values() for note in _told(row)]
-        frame = pd.DataFrame(lines)
-        yield Section("What differs", [Table("terms", frame, columns, notes=notes)])
+        yield Section("What differs", [Table("terms", _differences(pairs), columns, notes=notes)])
     for table in tables:
         name = table.spec(table.labels[0]).protocol.name
         yield Notes(note_lines(table), heading=f"Measured on {name}")
 
 
-def _differences(pair: Pair) -> Iterator[dict[str, str]]:
-    published = published_terms(pair.published)
-    for name, (told, ours) in differing(published, measured_terms(pair.rows, pair.label)).items():
-        yield {
-            "published_name": pair.published.method,
-            "label": pair.label,
-            "protocol": pair.spec.protocol.name,
-            "field": name,
-            "published": told,
-            "measured": ours,
-        }
+def _differences(pairs: Sequence[Pair]) -> pd.DataFrame:
+    """Return a line for each difference, with the rows and the protocols that have it."""
+    found: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    for pair in pairs:
+        published, measured = published_terms(pair.published), measured_terms(pair.rows, pair.label)
+        for name, (told, ours) in differing(published, measured).items():
+            rows = found.setdefault((name, told, ours), {})
+            rows.setdefault(pair.published.method, []).append(pair.spec.protocol.name)
+    lines = [
+        (*key, "; ".join(f"{row} ({', '.join(dict.fromkeys(own))})" for row, own in rows.items()))
+        for key, rows in found.items()
+    ]
+    frame = pd.DataFrame(lines, columns=["field", "published", "measured", "rows"])
+    order = {name: place for place, name in enumerate(FIELDS)}
+    return frame.sort_values("field", key=lambda names: names.map(order), kind="stable")
 
 
 def _told(row: PublishedRow) -> Iterator[str]:

@@ -13,6 +13,12 @@ from ..published import PublishedRow
 Terms = Mapping[str, str]
 """What is known of a row by field, "" where it is not."""
 
+FIELDS = (
+    *("objective", "epochs", "batch size", "learning rate", "schedule", "weight decay"),
+    *("augmentation", "temperature", "images a batch normalisation", "test images' shorter side"),
+    *("precision", "checkpoint", "session 0 scored by", "shots", "data"),
+)
+"""What terms are, in the order of showing."""
 SHOTS = {"canonical": "the published list", "seeded": "drawn by seed"}
 PUBLISHED_COPY = "the published copy"
 

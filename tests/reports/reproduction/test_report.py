@@ -14,6 +14,7 @@ from fscil_bench.reporting.frame import Results
 from fscil_bench.reports.published import PublishedRow, published_rows
 from fscil_bench.reports.reproduction.report import Reproduction, verdict
 from fscil_bench.reports.reproduction.terms import (
+    FIELDS,
     differing,
     obstacles,
     published_terms,
@@ -91,7 +92,11 @@ def test_a_line_by_hand(write: Any, ledger: Any) -> None:
 
     (line,) = lines_of(ledger())
 
-    assert (line["published_name"], line["label"], line["runs"]) == ("Decoupled-Cosine", "NCM", 3)
+    assert (line["published_name"], line["measured"], line["runs"]) == (
+        "Decoupled-Cosine",
+        "NCM",
+        3,
+    )
     assert line["protocol"] == "cifar100_cec"
     # 447/600 beside 74.55; 476, 477 and 478 of 1,000 beside 47.68, t(0.975, 2) · 0.1 / √3.
     assert line["first_difference_mean"] == pytest.approx(-0.05)
@@ -138,12 +143,19 @@ def test_recipe_protocols_are_the_released_recipes(protocol: str, method: str) -
 
 def test_on_another_recipe_its_fields_are_told(write: Any, ledger: Any) -> None:
     write("teen", "cifar100")
+    write("ncm", "cifar100")
 
     fields = {line["field"]: line for line in lines_of(ledger(), "terms")}
 
     assert (fields["epochs"]["published"], fields["epochs"]["measured"]) == ("600", "100")
     assert fields["schedule"]["measured"] == "step, 0.1 at 60, 70"
-    assert "augmentation" not in fields and "temperature" not in fields
+    assert (fields["augmentation"]["published"], fields["augmentation"]["rows"]) == (
+        "crop, flip",
+        "Decoupled-Cosine (cifar100)",
+    )
+    assert fields["shots"]["rows"] == "Decoupled-Cosine (cifar100); TEEN (cifar100)"
+    assert "temperature" not in fields
+    assert list(fields) == [name for name in FIELDS if name in fields]
 
 
 def test_one_method_answers_all_rows_of_its_name_on_all_recipes(write: Any, ledger: Any) -> None:
