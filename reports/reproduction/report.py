@@ -140,7 +140,7 @@ def _figures(row: PublishedRow, sessions: int) -> dict[str, float]:
 
 def _ledger(pairs: Sequence[Pair]) -> Table:
     columns = [
-        Column("published_name", "Published", kind="text"),
+        Column("published_name", "Published row", kind="text"),
         Column("measured", "Measured", kind="text"),
         Column("protocol", "Protocol", kind="text"),
         Column("runs", "n", kind="number", decimals=0),
