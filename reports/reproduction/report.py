@@ -201,9 +201,8 @@ def _sections(pairs: Sequence[Pair], tables: Sequence[Chosen]) -> Iterator[Part]
         rows = {pair.published.method: pair.published for pair in pairs}
         notes = [note for row in rows.values() for note in _told(row)]
         yield Section("What differs", [Table("terms", _differences(pairs), columns, notes=notes)])
-    for table in tables:
-        name = table.spec(table.labels[0]).protocol.name
-        yield Notes(note_lines(table), heading=f"Measured on {name}")
+    named = [(table.spec(table.labels[0]).protocol.name, table) for table in tables]
+    yield Notes([f"On {name}: {line}" for name, table in named for line in note_lines(table)])
 
 
 def _differences(pairs: Sequence[Pair]) -> pd.DataFrame:
