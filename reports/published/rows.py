@@ -122,6 +122,7 @@ class Training:
         objective: of base training, where it is no representation's here.
         schedule: of the rate, `cosine` or `step, FACTOR at EPOCH, EPOCH`.
         augment: operations under their names here, in order.
+        fill: what AutoAugment fills uncovered places with.
         batch_norm: images that batch normalisation sees at once, the batch's share of one GPU.
         resize: shorter side in pixels that test images are brought to, or `none`.
         session_0: what scores the base session, `the method` if what scores all others does.
@@ -134,6 +135,7 @@ class Training:
     schedule: str = ""
     weight_decay: str = ""
     augment: str = ""
+    fill: str = ""
     temperature: str = ""
     batch_norm: str = ""
     precision: str = ""

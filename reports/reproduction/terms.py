@@ -15,11 +15,14 @@ Terms = Mapping[str, str]
 
 FIELDS = (
     *("objective", "epochs", "batch size", "learning rate", "schedule", "weight decay"),
-    *("augmentation", "temperature", "images a batch normalisation", "test images' shorter side"),
-    *("precision", "checkpoint", "session 0 scored by", "shots", "data"),
+    *("augmentation", "AutoAugment fills with", "temperature", "images a batch normalisation"),
+    *("test images' shorter side", "precision", "checkpoint", "session 0 scored by"),
+    *("shots", "data"),
 )
 """What terms are, in the order of showing."""
 SHOTS = {"canonical": "the published list", "seeded": "drawn by seed"}
+FILL = "black"
+"""What torchvision's AutoAugment fills uncovered places with, as `training.augment` calls it."""
 PUBLISHED_COPY = "the published copy"
 
 
@@ -36,6 +39,7 @@ def published_terms(row: PublishedRow) -> Terms:
         "schedule": told.schedule,
         "weight decay": told.weight_decay,
         "augmentation": told.augment,
+        "AutoAugment fills with": told.fill,
         "temperature": told.temperature,
         "images a batch normalisation": told.batch_norm,
         "test images' shorter side": told.resize,
@@ -52,6 +56,7 @@ def recipe_terms(recipe: Recipe, images: ImageSpec) -> Terms:
     schedule: str = recipe.schedule
     if schedule == "step":
         schedule += f", {recipe.gamma:g} at {', '.join(map(str, recipe.milestones))}"
+    automatic = any(name.startswith("autoaugment") for name in recipe.augment)
     return {
         "epochs": str(recipe.epochs),
         "batch size": str(recipe.batch_size),
@@ -59,6 +64,7 @@ def recipe_terms(recipe: Recipe, images: ImageSpec) -> Terms:
         "schedule": schedule,
         "weight decay": f"{recipe.weight_decay:g}",
         "augmentation": ", ".join(recipe.augment) or "none",
+        "AutoAugment fills with": FILL * automatic,
         "images a batch normalisation": str(recipe.batch_size),
         "test images' shorter side": str(images.resize or "none"),
         "checkpoint": checkpoint_rule(recipe),
@@ -91,7 +97,9 @@ def differing(published: Terms, measured: Terms) -> dict[str, tuple[str, str]]:
 
 def not_told(published: Terms) -> list[str]:
     """Return the fields that are not known of a published row."""
-    return [name for name, text in published.items() if not text]
+    automatic = "autoaugment" in published["augmentation"]
+    needless = set() if automatic else {"AutoAugment fills with"}
+    return [name for name, text in published.items() if not text and name not in needless]
 
 
 def obstacles(row: PublishedRow, backbone: str, pretraining: str) -> list[str]:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import torch
 
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.metrics import Interval
+from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.report import Document, Section, Table
 from fscil_bench.reporting.document import markdown
@@ -15,6 +17,7 @@ from fscil_bench.reports.published import PublishedRow, published_rows
 from fscil_bench.reports.reproduction.report import Reproduction, verdict
 from fscil_bench.reports.reproduction.terms import (
     FIELDS,
+    FILL,
     differing,
     obstacles,
     published_terms,
@@ -23,6 +26,7 @@ from fscil_bench.reports.reproduction.terms import (
 from fscil_bench.request import Selection
 from fscil_bench.running.commands import default_params
 from fscil_bench.store.runs import Store
+from fscil_bench.training.augment import augment
 
 REGISTRY = load_registry()
 SESSIONS = [(447 - 8 * t, 12 * t) for t in range(9)]
@@ -137,8 +141,34 @@ def test_recipe_protocols_are_the_released_recipes(protocol: str, method: str) -
 
     found = differing(published_terms(row(protocol, method)), recipe_terms(own.recipe, own.images))
 
-    assert set(found) <= {"images a batch normalisation", "checkpoint"}
+    assert set(found) <= {
+        *("images a batch normalisation", "checkpoint", "AutoAugment fills with"),
+    }
     assert obstacles(row(protocol, method), own.backbone, own.pretraining) == []
+
+
+@pytest.mark.parametrize("protocol", ["cub200", "cifar100", "mini_imagenet"])
+def test_counterparts_are_plug_ins_and_have_the_parameters_named(protocol: str) -> None:
+    rows = published_rows(REGISTRY.protocol(protocol)[0])
+    own = [row.counterpart for row in rows if row.counterpart is not None]
+
+    assert len(own) > 5
+    for each in own:
+        for kind, name, params in (
+            ("method", each.method, each.params),
+            ("representation", each.representation, each.representation_params),
+        ):
+            parse_params(name, REGISTRY.get(kind, name).value.Params, params)
+
+
+def test_autoaugment_is_said_to_fill_with_what_it_fills_with() -> None:
+    white = torch.full((64, 32, 32, 3), 255, dtype=torch.uint8)
+
+    moved = augment(white, ["autoaugment_cifar10"], torch.Generator().manual_seed(0))
+
+    corners = moved[:, 0, 0].unique(dim=0)
+    assert FILL == "black" and [0, 0, 0] in corners.tolist()
+    assert [128, 128, 128] not in corners.tolist()
 
 
 def test_on_another_recipe_its_fields_are_told(write: Any, ledger: Any) -> None:
