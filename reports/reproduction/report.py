@@ -115,13 +115,11 @@ class Reproduction(Report):
     def _lacks(self, name: str, rows: Sequence[PublishedRow], pairs: list[Pair]) -> list[Lack]:
         have = {pair.published.method for pair in pairs}
         registry, selection = self.results.registry, self.results.selection
-        found = wanted_runs(rows, name, selection, registry)
-        return [
-            Lack(f"for {row.method}", command)
-            for row, runs in found
-            if row.method not in have
-            for command in wanted_commands(runs, registry)
-        ]
+        commands: dict[str, list[str]] = {}
+        for row, runs in wanted_runs(rows, name, selection, registry):
+            for command in wanted_commands(runs, registry) if row.method not in have else ():
+                commands.setdefault(command, []).append(row.method)
+        return [Lack(f"for {', '.join(own)}", command) for command, own in commands.items()]
 
 
 def verdict(differences: Sequence[Interval]) -> str:
