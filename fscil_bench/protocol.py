@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PositiveInt = Annotated[int, Field(gt=0, le=1_000_000)]
 NaturalInt = Annotated[int, Field(ge=0, le=1_000_000)]
+FEATURES = "features"
+"""What stands for data set, backbone and representation of features that come from a file."""
 MOST = 1e38
 """What the weights' type can hold: a step of a larger rate is no number at all."""
 Channels = tuple[float, float, float]
@@ -129,6 +131,8 @@ class Protocol(_Frozen):
     rows' digest is. `classes_in` says which of its classes are in data that networks are
     pre-trained on, by the beginning of their names: `{ imagenet = "59 of 200 species" }`; flags
     quote it.
+    `features` is a file of features, likewise: nothing is trained then, and data set, backbone,
+    images and recipe may be left out, in which case the file is the data set.
     `reader_options` are passed on to the data set's reader. With `test_from_train` that fraction
     of every class's training images plays the test images, and the test half is never read.
     """
@@ -150,6 +154,7 @@ class Protocol(_Frozen):
     train_images: PositiveInt | None = None
     data: Annotated[str | None, Field(exclude=True)] = None
     classes_in: Annotated[dict[str, str], Field(exclude=True)] = {}
+    features: Annotated[str | None, Field(exclude=True)] = None
     reader_options: dict[str, int | float | str] = {}
     test_from_train: Annotated[float | None, Field(gt=0, lt=1)] = None
     backbone: str
@@ -214,7 +219,7 @@ class Protocol(_Frozen):
             UsageError: an unknown name, or a changed value does not fit.
         """
         # What a dump leaves out:
-        excluded = ("data", "canonical_shots", "classes_in")
+        excluded = ("data", "features", "canonical_shots", "classes_in")
         data = {**self.model_dump(), **{name: getattr(self, name) for name in excluded}}
         known = {**Protocol.model_fields, **Recipe.model_fields}
         for name in changes:
@@ -342,6 +347,8 @@ def load_protocol(path: Path, known: Mapping[str, Path] | None = None) -> Protoc
             type; the message names file and line.
     """
     data = _read_toml(path, (), known or {})
+    if data.get("features"):
+        data = {**NOTHING_TRAINED, **data}
     refuse_unstorable(f"{path}:", data)
     try:
         protocol = Protocol.model_validate_json(
@@ -359,6 +366,15 @@ def load_protocol(path: Path, known: Mapping[str, Path] | None = None) -> Protoc
         raise UsageError(f"{where}: {problem}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: holds a value that no protocol can have: {error}") from error
+
+
+NOTHING_TRAINED: Mapping[str, Any] = {
+    "dataset": FEATURES,
+    "backbone": FEATURES,
+    "recipe": {"epochs": 0},
+    "images": {"size": 1, "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
+}
+"""What a protocol's file need not say where features come from a file; nothing reads it then."""
 
 
 def _no_value(value: Any) -> Any:
@@ -415,7 +431,7 @@ def _seen_from(folder: Path, other: Path, data: dict[str, Any]) -> dict[str, Any
     order = data.get("class_order")
     changed = {
         name: found(data[name])
-        for name in ("canonical_shots", "data")
+        for name in ("canonical_shots", "data", "features")
         if isinstance(data.get(name), str) and data[name]
     }
     if isinstance(order, str) and order.startswith("list:"):

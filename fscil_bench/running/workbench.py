@@ -16,6 +16,8 @@ import torch
 
 from fscil_bench.backbone import Backbone
 from fscil_bench.data.cache import ImageCache
+from fscil_bench.data.feature_file import FeatureFile, read_feature_file
+from fscil_bench.data.feature_match import with_features
 from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
@@ -27,9 +29,10 @@ from fscil_bench.params import params_dict, parse_params, published_params, refu
 from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.progress import Progress, Silent
-from fscil_bench.protocol import ImageSpec, Protocol
+from fscil_bench.protocol import FEATURES, ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
+from fscil_bench.running.feature_runs import NoBackbone, of_features, refuse_unfit
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
 from fscil_bench.running.runner import named, run_sessions
 from fscil_bench.running.sessions import (
@@ -71,7 +74,7 @@ from fscil_bench.training.features import (
     is_begun,
     weights_file,
 )
-from fscil_bench.training.given import given_network
+from fscil_bench.training.given import given_features, given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages, input_transform
 from fscil_bench.training.networks import (
     NetworkFile,
@@ -131,11 +134,14 @@ class Workbench:
         if told:
             self.progress.say(told)
         self._datasets: dict[str, Dataset] = {}
+        self._arranged: dict[str, Dataset] = {}
         self._networks: dict[tuple[str, str, int], NetworkFile] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
         self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._nonnegative: dict[tuple[str, str], bool] = {}
+        self._feature_files: dict[Path, FeatureFile] = {}
+        self._said: set[str] = set()
 
     @classmethod
     def open(cls, options: Options, progress: Progress | None = None) -> Workbench:
@@ -163,27 +169,30 @@ class Workbench:
         brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
         with named(brought.value, "when it was made"):
             made = brought.value(brought_params)
-        if not made.is_trained():
+        file = self._feature_file(protocol, folder)
+        refuse_unfit(request, self.options, file, params, self.registry)
+        if file is None and not made.is_trained():
             protocol = _untrained(request, protocol)
         network = self._network_file(request, protocol)
         if network is not None:
             protocol = protocol.override(**vars(network.card.spec.recipe))
-        backbone, built = self.registry.backbone(protocol.backbone, made.reading())
+        backbone, code = self._backbone(protocol, made, file)
         if request.pseudo:
             protocol = pseudo_incremental(protocol)
         needs = method.value.needs
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        if network is None and made.is_trained() and not protocol.recipe.epochs:
+        if made.is_trained() and not protocol.recipe.epochs and (file, network) == (None, None):
             _check_given(request, protocol, self._pretraining(protocol, backbone, made))
-        pretraining, dataset = self._inputs(protocol, folder, backbone, made, network)
+        if file is None:
+            pretraining, dataset = self._inputs(protocol, folder, backbone, made, network)
+        else:
+            pretraining, dataset = Pretraining(file.title), self.dataset(protocol, folder)
         terms = _terms(protocol, dataset, backbone.dim)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
-        split, table = _split(request, protocol, folder, dataset)
-        if table is not None:
-            canonical_shots(table, protocol, dataset)  # known now, and not after base training
+        split, table = self._split(request, protocol, folder, dataset)
         representation = RepresentationSpec(
             name=brought.name,
             params=params_dict(brought_params),
@@ -199,12 +208,13 @@ class Workbench:
             precision="fp32",  # until it is settled
             code=brought.digest(),
             engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
-            backbone_code=built.digest(),
+            backbone_code=code,
             transform=backbone.input_of(protocol.images),
         )
-        if network is not None:
-            taken = engine_digest(*TAKEN), built.digest()
-            representation = network.representation(dataset, *taken)
+        if file is not None:
+            representation = of_features(representation, file, engine_digest(*FROM_FILE))
+        elif network is not None:
+            representation = network.representation(dataset, engine_digest(*TAKEN), code)
         elif made.is_trained() or self.options.precision != "auto":
             representation = self._at_precision(representation, backbone)
         spec = RunSpec(
@@ -287,6 +297,24 @@ class Workbench:
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
+        file = self._feature_file(protocol, folder)
+        if file is None:
+            dataset = self._decoded(protocol, folder)
+        else:
+            dataset = self._with_features(protocol, folder, file)
+        order, tested = protocol.class_order, protocol.test_from_train
+        cut = [order, str(folder), tested, protocol.classes_used]
+        key = digest_of([dataset.name, dataset.fingerprint, *cut])
+        if key not in self._arranged:  # features are copied, and many plans may share them
+            arranged = reordered(dataset, order, folder)
+            if tested is not None:
+                arranged = base_training_data(arranged, protocol)
+            self._arranged[key] = arranged
+        check_dataset(protocol, self._arranged[key])
+        return self._arranged[key]
+
+    def _decoded(self, protocol: Protocol, folder: Path) -> Dataset:
+        """Return the protocol's data set as its reader gives it."""
         reader, roots = self._reader(protocol, folder)
         request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
         images = request.images.model_dump()
@@ -294,11 +322,62 @@ class Workbench:
         if key not in self._datasets:
             cache = self._image_cache()
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
-        dataset = reordered(self._datasets[key], protocol.class_order, folder)
-        if protocol.test_from_train is not None:
-            dataset = base_training_data(dataset, protocol)
-        check_dataset(protocol, dataset)
-        return dataset
+        return self._datasets[key]
+
+    def feature_path(self, protocol: Protocol, folder: Path) -> Path | None:
+        """Return the file that features come from, if they do."""
+        own = folder / protocol.features if protocol.features else None
+        return Path(self.options.features) if self.options.features else own
+
+    def _feature_file(self, protocol: Protocol, folder: Path) -> FeatureFile | None:
+        path = self.feature_path(protocol, folder)
+        if path is None:
+            return None
+        if path not in self._feature_files:
+            self._feature_files[path] = read_feature_file(path)
+            for remark in self._feature_files[path].remarks:
+                self._say_once(remark)
+        return self._feature_files[path]
+
+    def _with_features(self, protocol: Protocol, folder: Path, file: FeatureFile) -> Dataset:
+        """Return the protocol's data set with features from a file, and no pixels."""
+        key = digest_of([file.digest, protocol.dataset, protocol.classes, protocol.reader_options])
+        if key not in self._datasets:
+            request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
+            reader, roots = None, self.options.data_roots
+            if protocol.dataset != FEATURES:
+                plugin, roots = self._reader(protocol, folder)
+                reader = plugin.value()
+            self._datasets[key], remarks = with_features(
+                file, protocol.dataset, reader, roots, request, self._image_cache()
+            )
+            for remark in remarks:
+                self._say_once(remark)
+        return self._datasets[key]
+
+    def _split(
+        self, request: RunRequest, protocol: Protocol, folder: Path, dataset: Dataset
+    ) -> tuple[str, CanonicalShots | None]:
+        """Return the split's name and the table of its shots, which are known to be there.
+
+        They need not be in a file of features that is the data set: then shots are drawn, unless
+        the published ones are asked for.
+        """
+        split, table = _split(request, protocol, folder, dataset)
+        if table is not None:
+            try:
+                canonical_shots(table, protocol, dataset)  # known now, and not after base training
+            except UsageError as error:
+                if dataset.matching != "file" or request.split or request.index_list:
+                    raise
+                self._say_once(f"shots are drawn (--split seeded), the published are not: {error}")
+                return "seeded", None
+        return split, table
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self.progress.say(text)
 
     def _reader(self, protocol: Protocol, folder: Path) -> tuple[Plugin, tuple[Path, ...]]:
         """Return the protocol's reader, and where it looks."""
@@ -318,6 +397,15 @@ class Workbench:
     def _image_cache(self) -> ImageCache:
         options = self.options
         return ImageCache(self.store, self.progress, options.skip_broken, options.unofficial_data)
+
+    def _backbone(
+        self, protocol: Protocol, made: Representation, file: FeatureFile | None
+    ) -> tuple[Backbone, str]:
+        """Return the backbone as the representation reads it, and the digest of its code."""
+        if file is not None:
+            return NoBackbone(file.dim), ""
+        backbone, plugin = self.registry.backbone(protocol.backbone, made.reading())
+        return backbone, plugin.digest()
 
     def _at_precision(self, spec: RepresentationSpec, backbone: Backbone) -> RepresentationSpec:
         """Return a representation at the precision of base training that the options ask for.
@@ -396,7 +484,12 @@ class Workbench:
             backbone = plan.backbone
             folder = self.store.representation_folder(spec.key)
             with named(made, "in base training"):
-                if plan.network is not None:
+                if train.features is not None:
+                    rows, labels = train.features[base], train.labels[base]
+                    self._trained[spec.key] = given_features(
+                        spec, made.scale(), rows, labels, folder
+                    )
+                elif plan.network is not None:
                     taken = (spec, plan.network, backbone, device, folder)
                     self._trained[spec.key] = taken_network(*taken)
                 elif spec.recipe.epochs:
@@ -420,6 +513,8 @@ class Workbench:
     def _view(
         self, plan: Plan, trained: TrainedRepresentation, view: str, views: Views
     ) -> Features:
+        if plan.dataset.features is not None:
+            return Features(*plan.dataset.features)
         key = (trained.key, view, views)
         if key not in self._features:
             self._features[key] = self._source(plan, trained).load(plan.dataset, view, views)
@@ -521,6 +616,8 @@ tells; how features are read is in the digest of a run, and keys their cache.
 """
 GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a base network from a file."""
+FROM_FILE = (given_features, Protocol.session_classes)
+"""Likewise of features from a file."""
 TAKEN = (taken_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a network that is taken with all that came out beside it."""
 PUBLISHED = "published"
@@ -644,6 +741,19 @@ def _spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
     return int(counts.min()), int(counts.max())
 
 
+def _matching_flags(plan: Plan) -> list[str]:
+    """Return what a table must say of how features from a file came to samples."""
+    told = {
+        "order": "features matched to samples by order",
+        "file": "labels and order of samples as the file of features has them",
+    }
+    own = plan.dataset.name == FEATURES  # nothing that it could have been matched with
+    found = [told[plan.dataset.matching]] if plan.dataset.matching in told and not own else []
+    if plan.dataset.matching and plan.spec.protocol.test_from_train is not None:
+        found.append("features of a network that may have seen the classes that play new ones")
+    return found
+
+
 def _flags(plan: Plan) -> tuple[str, ...]:
     """Return what a table must say beside the row."""
     found = []
@@ -656,10 +766,12 @@ def _flags(plan: Plan) -> tuple[str, ...]:
     title = plan.pretraining.title
     if plan.network is not None:
         found += plan.network.flags(plan.dataset.fingerprint)
-    if not plan.spec.representation.recipe.epochs:
+    found += _matching_flags(plan)
+    epochs, matched = plan.spec.representation.recipe.epochs, plan.dataset.matching
+    if not epochs and not matched:
         known = "pre-trained network" if plan.pretraining.data else "base network from a file"
         found.append(f"{known}: {title}, no base training here")
-    if title != NONE and (plan.spec.representation.recipe.epochs or plan.representation.pretrained):
+    if title != NONE and not matched and (epochs or plan.representation.pretrained):
         found += seen_before(plan.spec.protocol, plan.pretraining.data)
     if plan.dataset.unofficial:
         found.append(f"unofficial data ({plan.dataset.unofficial})")
