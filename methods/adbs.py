@@ -38,8 +38,8 @@ class ADBSParams(PrototypeParams):
         temperature: factor on the scaled cosines, under the cross-entropy.
     """
 
-    steps: Annotated[int, Field(ge=0)] = 10
-    lr: Annotated[float, Field(gt=0)] = 0.01
+    steps: Annotated[int, Field(ge=0)] = 1
+    lr: Annotated[float, Field(gt=0)] = 0.001
     constraint: Annotated[float, Field(ge=0)] = 0.01
     temperature: Annotated[float, Field(gt=0)] = 16.0
 
@@ -80,13 +80,13 @@ class ADBS(PrototypeMethod):
 }"""
     Params = ADBSParams
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "cub200": {"steps": 1},
+        "cifar100": {"steps": 10, "lr": 0.01},
+        "cub200": {"steps": 1, "lr": 0.01},
         "mini_imagenet": {"steps": 6, "lr": 0.1},
     }
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "steps": (0, 1, 10, 100),
-        "lr": (0.01, 0.1),
-        "constraint": (0.0, 0.01, 0.1),
+        "steps": (1, 3, 10),
+        "lr": (0.001, 0.003, 0.01),
     }
 
     params: ADBSParams

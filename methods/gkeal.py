@@ -29,13 +29,14 @@ class GKEALParams:
         centres: M, base samples that kernels stand on; all, where there are fewer.
         width: σ over the median distance of base samples to centres.
         ridge: λ (γ in the released code).
-        repeats: how often each shot of a new class counts; base samples count once.
+        balance: how much a new class's shots together count, over a base class's samples; each
+            shot counts once at least.
     """
 
     centres: Annotated[int, Field(gt=0)] = 8192
-    width: PositiveFloat = 1.0
+    width: PositiveFloat = 0.5
     ridge: PositiveFloat = 0.1
-    repeats: PositiveFloat = 1.0
+    balance: Annotated[float, Field(ge=0)] = 1.0
 
 
 class GKEAL(RidgeMethod):
@@ -49,7 +50,7 @@ class GKEAL(RidgeMethod):
     regression grow by each session's shots and are never taken back, so that its weights are those
     of all samples at once: the paper updates (G + λI)⁻¹ recursively, which is the same. Beside
     hundreds of base samples few shots count little; the paper concatenates features of many
-    augmented copies of each, and on frozen features each counts `repeats` times.
+    augmented copies of each, and on frozen features each counts as many times.
 
     It stores G, 8·M² bytes (537 MB at M = 8,192), Q, 8·M·C, and the centres, 4·D·M, which are base
     samples' features; three times G is held while weights are solved for.
@@ -73,14 +74,15 @@ class GKEAL(RidgeMethod):
     Params = GKEALParams
     map_name = "centres"
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "width": (0.5, 1.0, 2.0),
-        "ridge": (0.1, 1.0, 10.0),
-        "repeats": (1.0, 10.0, 100.0),
+        "width": (0.25, 0.5, 1.0),
+        "ridge": (0.1, 1.0),
+        "balance": (0.3, 1.0, 3.0),
     }
 
     params: GKEALParams
     centres: torch.Tensor
     sigma: float
+    base_samples: float
 
     @classmethod
     def check(cls, params: Any, terms: Terms) -> None:
@@ -96,6 +98,7 @@ class GKEAL(RidgeMethod):
         some = features[order[-MEDIAN_OF:]]
         median = float(squared_distances(some, self.centres).sqrt().median())
         self.sigma, self.ridge = self.params.width * (median or 1.0), self.params.ridge
+        self.base_samples = len(base) / base.way
         self._begin(len(self.centres))
         self._add(features, rows, base.way)
         self._solve()
@@ -103,16 +106,18 @@ class GKEAL(RidgeMethod):
     def learn_session(self, session: Session) -> None:
         """Add the shots to the sums, and solve for all classes' weights."""
         rows = classifier_rows(session, self.moments.shape[1], self.context.device)
-        self._add(self._embed(session), rows, session.classes_seen, self.params.repeats)
+        weight = max(1.0, self.params.balance * self.base_samples * session.way / len(session))
+        self._add(self._embed(session), rows, session.classes_seen, weight)
         self._solve()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return G (M, M), Q (M, C), λ, the centres (M, D) and σ."""
-        return super().state_dict() | {"sigma": torch.tensor(self.sigma, dtype=torch.float64)}
+        """Return G (M, M), Q (M, C), λ, the centres (M, D), σ, and samples of a base class."""
+        numbers = torch.tensor([self.sigma, self.base_samples], dtype=torch.float64)
+        return super().state_dict() | {"numbers": numbers}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore what `state_dict` returned, and solve for the weights."""
-        self.sigma = float(state["sigma"])
+        self.sigma, self.base_samples = state["numbers"].tolist()
         super().load_state_dict(state)
 
     def notes(self) -> dict[str, int | float | str]:

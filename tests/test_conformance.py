@@ -38,7 +38,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"byte_budget": 1152, "budget_mode": "low_rank"},
     ],
     "ft_cos": [{"space": "tukey", "steps": 3}, {"mean": "unit", "steps": 3}],
-    "gkeal": [{"centres": 25, "width": 0.3}, {"repeats": 50, "ridge": 1e-9}],
+    "gkeal": [{"centres": 25, "width": 0.3}, {"balance": 3, "ridge": 1e-9}],
     "icarl": [
         {"epochs": 1, "classifier": "softmax", "budget": 12, "trained": "last_block"},
         {"epochs": 1, "replay": "distilled", "batch_norm": "trained", "head": "linear"},

@@ -25,7 +25,7 @@ def test_squared_distances_are_scipys() -> None:
 def test_scores_are_those_of_the_released_code() -> None:
     # `GaussianKernel` and `RecursiveLinear` of Analytic-continual-learning, commit 0afd6bf, on the
     # same sessions, with the same 30 centres and σ = 5.748643.
-    method = learnt(GKEAL, {"centres": 30})
+    method = learnt(GKEAL, {"centres": 30, "width": 1, "balance": 0})
     expected = [
         [0.963088, -0.014809, -0.079071, 0.074945, -0.000697, 0.041969, 0.004671, -0.049597],
         [-0.055665, 1.086990, -0.012925, -0.062621, -0.039534, -0.039258, 0.021422, -0.029502],
@@ -36,11 +36,9 @@ def test_scores_are_those_of_the_released_code() -> None:
 
 
 def test_the_papers_recursion_gives_the_same_scores() -> None:
-    method, task, repeats = (
-        learnt(GKEAL, {"centres": 25, "ridge": 0.3, "repeats": 3.0}),
-        ToyTask(),
-        3,
-    )
+    # 20 samples of a base class and 3 shots: a share of 0.45 is three copies of each shot.
+    params = {"centres": 25, "ridge": 0.3, "balance": 0.45}
+    method, task, repeats = learnt(GKEAL, params), ToyTask(), 3
     inverse, weights = np.eye(25) / 0.3, np.zeros((25, CLASSES))
     for number in range(SESSIONS + 1):
         session = task.session(number)
@@ -54,7 +52,7 @@ def test_the_papers_recursion_gives_the_same_scores() -> None:
 
 
 def test_with_all_base_samples_as_centres_it_is_a_kernel_expansion_of_the_base_session() -> None:
-    method, base = learnt(GKEAL, sessions=0), ToyTask().session(0)
+    method, base = learnt(GKEAL, {"width": 1}, sessions=0), ToyTask().session(0)
     assert len(method.centres) == len(base)
     kernel, targets = _kernels(method, base.features), np.eye(BASE)[base.labels]
     weights = np.linalg.lstsq(
@@ -82,4 +80,4 @@ def test_centres_are_base_samples_and_drawn_without_repetition() -> None:
     drawn = {tuple(row) for row in method.centres.tolist()}
     assert len(drawn) == 50
     assert drawn <= base
-    assert method.state_bytes() == 8 * (50**2 + 50 * CLASSES + 2) + 4 * 50 * DIM
+    assert method.state_bytes() == 8 * (50**2 + 50 * CLASSES + 3) + 4 * 50 * DIM
