@@ -124,6 +124,7 @@ def ridge_solution(gram: torch.Tensor, moments: torch.Tensor, ridge: float) -> t
     shifted = gram.clone()
     shifted.diagonal().add_(ridge)
     factor, failed = torch.linalg.cholesky_ex(shifted)
+    del shifted  # the solver copies the factor
     return None if int(failed) else torch.cholesky_solve(moments, factor)
 
 
