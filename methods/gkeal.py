@@ -12,10 +12,13 @@ from pydantic import Field
 from fscil_bench.method import Terms
 from fscil_bench.protocol import Session
 
-from ._shared.ridge import RidgeMethod, require_memory
+from ._shared.ridge import RidgeMethod, expansion, require_memory
 from ._shared.statistics import classifier_rows
 
 PositiveFloat = Annotated[float, Field(gt=0)]
+
+RELEASED = 8192
+"""Centres of the released code."""
 
 MEDIAN_OF = 1000
 """Base samples whose distances to the centres the median is taken of."""
@@ -26,14 +29,15 @@ class GKEALParams:
     """Parameters of the kernels and of the regression.
 
     Attributes:
-        centres: M, base samples that kernels stand on; all, where there are fewer.
+        centres: M, base samples that kernels stand on; all, where there are fewer. If it is not
+            set, 16 for each dimension, up to the released 8,192.
         width: σ over the median distance of base samples to centres.
         ridge: λ (γ in the released code).
         balance: how much a new class's shots together count, over a base class's samples; each
             shot counts once at least.
     """
 
-    centres: Annotated[int, Field(gt=0)] = 8192
+    centres: Annotated[int, Field(gt=0)] | None = None
     width: PositiveFloat = 0.5
     ridge: PositiveFloat = 0.1
     balance: Annotated[float, Field(ge=0)] = 1.0
@@ -87,14 +91,16 @@ class GKEAL(RidgeMethod):
     @classmethod
     def check(cls, params: Any, terms: Terms) -> None:
         """Refuse more centres than the machine has memory for."""
-        least = min(params.centres, terms.base_classes * terms.base_images)
-        require_memory("gkeal: centres", least)
+        wanted = expansion(params.centres, RELEASED, terms.feature_dim)
+        require_memory("gkeal: centres", min(wanted, terms.base_classes * terms.base_images))
 
     def learn_base(self, base: Session) -> None:
         """Draw the centres, take σ from distances to them, and fit the base classes."""
         features, rows = self._embed(base), classifier_rows(base, 0, self.context.device)
         order = torch.randperm(len(features), generator=self.context.random.torch("centres"))
-        self.centres = features[order[: self.params.centres]]
+        self.centres = features[
+            order[: expansion(self.params.centres, RELEASED, features.shape[1])]
+        ]
         some = features[order[-MEDIAN_OF:]]
         median = float(squared_distances(some, self.centres).sqrt().median())
         self.sigma, self.ridge = self.params.width * (median or 1.0), self.params.ridge

@@ -13,8 +13,11 @@ from fscil_bench.method import Terms
 from fscil_bench.protocol import Session
 
 from ._shared.prototypes import base_similarities
-from ._shared.ridge import RidgeMethod, one_hot, require_memory, ridge_solution
+from ._shared.ridge import RidgeMethod, expansion, one_hot, require_memory, ridge_solution
 from ._shared.statistics import class_means, classifier_rows, covariance, within_class_covariance
+
+PUBLISHED = 10_000
+"""Projections, for D = 768."""
 
 RIDGES = tuple(10.0**k for k in range(8, -9, -1))
 """What λ is chosen from, in the order of the search."""
@@ -31,12 +34,17 @@ class RanPACParams:
     """Parameters of the projection and of the regression.
 
     Attributes:
-        projections: M, random projections of a feature; 0 takes the feature as it is.
+        projections: M, random projections of a feature; 0 takes the feature as it is. If it is not
+            set, 16 for each dimension, up to the published 10,000.
         ridge: λ; 0 chooses it on base samples.
     """
 
-    projections: Annotated[int, Field(ge=0)] = 10_000
+    projections: Annotated[int, Field(ge=0)] | None = None
     ridge: Annotated[float, Field(ge=0)] = 0.0
+
+    def expansion(self, dim: int) -> int:
+        """Return the number of projections of D = `dim` features."""
+        return expansion(self.projections, PUBLISHED, dim)
 
 
 class RanPAC(RidgeMethod):
@@ -79,17 +87,19 @@ class RanPAC(RidgeMethod):
     @classmethod
     def check(cls, params: Any, terms: Terms) -> None:
         """Refuse more projections than the machine has memory for."""
-        require_memory(f"{cls.name}: projections", params.projections or terms.feature_dim)
+        size = params.expansion(terms.feature_dim) or terms.feature_dim
+        require_memory(f"{cls.name}: projections", size)
 
     def learn_base(self, base: Session) -> None:
         """Draw the projection, choose λ, and fit the base classes."""
         features, rows = self._embed(base), classifier_rows(base, 0, self.context.device)
         dim, random = features.shape[1], self.context.random
-        drawn = torch.randn(dim, self.params.projections, generator=random.torch("projection"))
+        size = self.params.expansion(dim)
+        drawn = torch.randn(dim, size, generator=random.torch("projection"))
         self.projection = drawn.to(features.device)
         order = torch.randperm(len(features), generator=random.torch("validation"))
         fitted, judged = order.tensor_split([int(FITTED * len(order))])
-        self._begin(self.params.projections or dim)
+        self._begin(size or dim)
         self._add(features[fitted], rows[fitted], base.way)
         self.ridge = self.params.ridge or self._chosen(features, rows, fitted, judged)
         self._add(features[judged], rows[judged], base.way)
@@ -193,8 +203,9 @@ class RanPACCalibrated(RanPAC):
     @classmethod
     def check(cls, params: Any, terms: Terms) -> None:
         """Refuse more projections than the machine has memory for beside base covariances."""
-        size, more = params.projections or terms.feature_dim, terms.base_classes
-        require_memory(f"{cls.name}: projections", size, 4 * more * terms.feature_dim**2)
+        dim = terms.feature_dim
+        size, more = params.expansion(dim) or dim, 4 * terms.base_classes * dim**2
+        require_memory(f"{cls.name}: projections", size, more)
 
     def learn_base(self, base: Session) -> None:
         """Fit the base classes, and keep their means and covariances."""

@@ -22,6 +22,9 @@ BLOCK = 2048
 CHUNK_BYTES = 128 * 2**20
 """Memory that expanded features may take, of the samples that are expanded at once."""
 
+EACH = 16
+"""Expanded features for each feature where M is not set, up to what was published."""
+
 MATRICES = 3
 """Gram matrices that are held while weights are solved for: G, G + λI and its factor."""
 
@@ -111,6 +114,14 @@ class RidgeMethod(Method):
 
     def _parts(self, count: int, size: int) -> list[slice]:
         return list(batches(count, max(1, CHUNK_BYTES // (8 * size))))
+
+
+def expansion(asked: int | None, published: int, dim: int) -> int:
+    """Return M: what was asked for, or the published number, which is meant for D of 512 and more.
+
+    The projections or centres that fewer features carry are fewer, and a solution takes M³.
+    """
+    return min(published, EACH * dim) if asked is None else asked
 
 
 def ridge_solution(gram: torch.Tensor, moments: torch.Tensor, ridge: float) -> torch.Tensor | None:

@@ -12,6 +12,7 @@ from fscil_bench.methods.ranpac import (
     CalibratedParams,
     RanPAC,
     RanPACCalibrated,
+    RanPACParams,
     calibrated,
     root,
 )
@@ -64,6 +65,12 @@ def test_base_scores_are_those_of_the_released_code(
     assert method.notes() == {"ridge": 10.0, "ridge_raised": 0}
     found = method.scores(ToyTask().queries())[:2, :4].float()
     torch.testing.assert_close(found, torch.tensor(expected), atol=2e-4, rtol=0)
+
+
+def test_projections_are_sixteen_a_dimension_up_to_the_published_number() -> None:
+    sizes = [RanPACParams().expansion(dim) for dim in (64, 625, 768)]
+    assert sizes == [1_024, 10_000, 10_000]
+    assert RanPACParams(projections=0).expansion(64) == 0
 
 
 @pytest.mark.parametrize("projections", [7, 40, 500])
