@@ -19,9 +19,9 @@ class TrainingBatch:
     """One step's images: `images` (b, 3, H, W) augmented and normalised, `labels` (b,).
 
     `augment` draws another augmented view of the same images, by the recipe's operations or by
-    those that it is given; `generator` is the step's own. `episode(ways, shots)` draws images
-    (w·k, 3, H, W), class by class, and their classes (w,): of fewer ways or shots where the base
-    session has no more.
+    those that it is given (names, or functions of whole batches, see `augment.Operation`);
+    `generator` is the step's own. `episode(ways, shots)` draws images (w·k, 3, H, W), class by
+    class, and their classes (w,): of fewer ways or shots where the base session has no more.
     """
 
     images: torch.Tensor

@@ -27,7 +27,7 @@ from fscil_bench.representation import Representation, TrainedRepresentation, Tr
 from fscil_bench.seeding import Randomness
 from fscil_bench.spec import RepresentationSpec
 from fscil_bench.store.tensors import load_tensors, save_tensors
-from fscil_bench.training.augment import augment, normalise, resized_crops
+from fscil_bench.training.augment import Operation, augment, normalise, resized_crops
 from fscil_bench.training.backbones import build_backbone, feature_dim
 from fscil_bench.training.compute import autocast
 from fscil_bench.training.weights import NONE, Pretraining, load_pretrained
@@ -241,7 +241,7 @@ class BaseTraining:
     def _batch(self, indices: np.ndarray, epoch: int, generator: torch.Generator) -> TrainingBatch:
         labels, operations = torch.from_numpy(self.base.labels[indices]), self.spec.recipe.augment
 
-        def view(operations: Sequence[str] = operations) -> torch.Tensor:
+        def view(operations: Sequence[Operation] = operations) -> torch.Tensor:
             return self._view(indices, operations, generator)
 
         def episode(ways: int, shots: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -252,7 +252,7 @@ class BaseTraining:
         return TrainingBatch(view(), labels.to(self.device), epoch, view, generator, episode)
 
     def _view(
-        self, indices: np.ndarray, operations: Sequence[str], generator: torch.Generator
+        self, indices: np.ndarray, operations: Sequence[Operation], generator: torch.Generator
     ) -> torch.Tensor:
         images, members = self.spec.images, self.base.members[indices]
         if "resized_crop" in operations:
