@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from fscil_bench.representation import Representation, TrainingBatch
 
+from ._shared.contrast import contrast
 from ._shared.cosine import cosine_logits, drawn_rows
 
 
@@ -76,7 +77,8 @@ class Closer(Representation):
         with torch.autocast(features.device.type, enabled=False):
             unit = F.normalize(features, dim=1)
             cosines = unit @ unit.T
-            spread = view_contrast(cosines, len(batch.labels), p.temperature)
+            images = torch.arange(len(batch.labels), device=labels.device).repeat(p.views)
+            spread = contrast(cosines, images, 1 / p.temperature)
             near = between_classes(cosines, labels)
         return F.cross_entropy(logits, labels) + p.contrast * spread - p.closeness * near
 
@@ -88,24 +90,6 @@ class Closer(Representation):
     def scale(self) -> float:
         """Return the temperature."""
         return self.params.temperature
-
-
-def view_contrast(cosines: torch.Tensor, count: int, temperature: float) -> torch.Tensor:
-    """Return the InfoNCE loss of `count` images in several views each, one view after the other.
-
-    Mean over ordered pairs of views of an image of −log softmax(temperature · cos), each view
-    against all others of the batch but itself.
-
-    Args:
-        cosines: (v·b, v·b) of v views of b images.
-        count: b.
-        temperature: the factor.
-    """
-    same = torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)
-    logs = (temperature * cosines).masked_fill(same, -torch.inf).log_softmax(dim=1)
-    image = torch.arange(len(cosines), device=cosines.device) % count
-    positive = (image[:, None] == image) & ~same
-    return -logs[positive].mean()
 
 
 def between_classes(cosines: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

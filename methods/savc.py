@@ -17,7 +17,7 @@ from fscil_bench.protocol import Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
 
 from ._shared.augmentation import cropped, drawn_windows, recoloured
-from ._shared.cosine import cosine_logits, drawn_rows
+from ._shared.cosine import cosine_logits, drawn_layer, drawn_rows
 from ._shared.statistics import class_means, require_finite
 
 LOCALS = 4
@@ -289,9 +289,9 @@ class SavcHead(nn.Module):
         super().__init__()
         self.rows = drawn_rows(feature_dim, rows, generator)
         self.projector = nn.Sequential(
-            _drawn_layer(feature_dim, feature_dim, generator),
+            drawn_layer(feature_dim, feature_dim, generator),
             nn.ReLU(),
-            _drawn_layer(feature_dim, projection, generator),
+            drawn_layer(feature_dim, projection, generator),
         )
         drawn = torch.randn(keys, projection, generator=generator)
         self.register_buffer("queue", F.normalize(drawn, dim=1))
@@ -368,12 +368,3 @@ def transformed(images: torch.Tensor, fantasy: Fantasy) -> torch.Tensor:
 def virtual_labels(labels: torch.Tensor, ways: int) -> torch.Tensor:
     """Return the labels (m·n,) of transformed images: m·y + i for transform i of class y."""
     return (ways * labels[:, None] + torch.arange(ways, device=labels.device)).flatten()
-
-
-def _drawn_layer(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """Return a layer with bias, drawn as `torch.nn.Linear` draws it."""
-    layer = nn.Linear(inputs, outputs)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
-    return layer

@@ -43,6 +43,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"epochs": 1, "exemplars": 0, "classifier": "softmax", "kd_weight": 0.0},
     ],
     "joint_balanced": [{"epochs": 1, "balance": "logit"}],
+    "fsll": [{"cosine": True, "penalty": 1e-3}],
     "logistic": [{"space": "tukey"}, {"penalty": 0.01}],
     "mahalanobis": [
         {"covariance": "per_class"},
@@ -50,6 +51,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"covariance": "per_class", "borrowed": 0, "gamma1": 0, "gamma2": 0},
         {"space": "raw", "correlation": True},
     ],
+    "orco": [{"targets": "full", "base_epochs": 1, "epochs": 1, "base_weight": 0.6}],
+    "sppr": [{"base_rows": "kept"}],
     "teen": [{"space": "tukey"}, {"mean": "unit", "alpha": 1}, {"kappa": 0}],
 }
 
@@ -73,6 +76,7 @@ HARD: dict[str, list[dict[str, Any]]] = {
         {"covariance": "empirical", "virtual_classes": 0.5},
     ],
     "nc_fscil": [{"dim": 8}],
+    "orco": [{"dim": 8}],
 }
 """Parameters that the toy sessions do not fit: six base classes in 12 dimensions, ten in all."""
 
@@ -89,7 +93,12 @@ def test_representation(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "params"),
-    [("alice", {"fusion": True, "width": 32}), ("rotation", {"turns": "all"})],
+    [
+        ("alice", {"fusion": True, "width": 32}),
+        ("rotation", {"turns": "all"}),
+        ("savc", {"fantasy": "rotation4_color3", "order": "aligned"}),
+        ("savc", {"beta": 0.0, "keys": 100}),
+    ],
 )
 def test_representation_with_other_options(name: str, params: dict[str, Any]) -> None:
     check_representation(REGISTRY.get("representation", name).value, params)

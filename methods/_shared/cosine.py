@@ -45,6 +45,16 @@ def drawn_rows(feature_dim: int, classes: int, generator: torch.Generator) -> nn
     return rows
 
 
+def drawn_layer(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a layer with bias, drawn as `torch.nn.Linear` draws it."""
+    # Made empty, as a layer would otherwise draw its weights from the global generator.
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
+    return layer
+
+
 def cosine_logits(features: torch.Tensor, rows: torch.Tensor, temperature: float) -> torch.Tensor:
     """Return temperature · cos(feature, row), (n, classes), in float32 whatever the precision.
 

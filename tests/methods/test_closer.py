@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fscil_bench.methods.closer import Closer, between_classes, view_contrast
+from fscil_bench.methods.closer import Closer, between_classes
 from fscil_bench.methods.ncm import Cosine
 from fscil_bench.representation import TrainingBatch
 
@@ -46,13 +46,6 @@ def test_loss_and_gradients_are_the_released_ones() -> None:
     assert float(head.weight.grad.norm()) == pytest.approx(5.5185461, rel=1e-4)
     expected = [-0.4439723, -0.129503, 0.2024941, 0.5070852]
     assert views.grad[7].tolist() == pytest.approx(expected, rel=1e-3)
-
-
-def test_the_contrast_of_two_images_in_two_views() -> None:
-    # Views of an image agree, those of different images are orthogonal.
-    unit = torch.tensor([[1.0, 0], [0, 1.0], [1.0, 0], [0, 1.0]])
-    found = view_contrast(unit @ unit.T, 2, 2.0)
-    assert float(found) == pytest.approx(math.log(math.exp(2) + 2) - 2)
 
 
 def test_closeness_is_the_mean_cosine_between_classes() -> None:
