@@ -45,6 +45,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"epochs": 1, "exemplars": 0, "classifier": "softmax", "kd_weight": 0.0},
     ],
     "joint_balanced": [{"epochs": 1, "balance": "logit"}],
+    "fsll": [{"cosine": True, "penalty": 1e-3}],
     "logistic": [{"space": "tukey"}, {"penalty": 0.01}],
     "mahalanobis": [
         {"covariance": "per_class"},
@@ -52,8 +53,10 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"covariance": "per_class", "borrowed": 0, "gamma1": 0, "gamma2": 0},
         {"space": "raw", "correlation": True},
     ],
+    "orco": [{"targets": "full", "base_epochs": 1, "epochs": 1, "base_weight": 0.6}],
     "ranpac": [{"projections": 0}, {"projections": 300, "ridge": 1e-3}],
     "ranpac_calibrated": [{"projections": 0, "alpha": 0, "samples_per_class": 1}],
+    "sppr": [{"base_rows": "kept"}],
     "teen": [{"space": "tukey"}, {"mean": "unit", "alpha": 1}, {"kappa": 0}],
 }
 
@@ -77,6 +80,7 @@ HARD: dict[str, list[dict[str, Any]]] = {
         {"covariance": "empirical", "virtual_classes": 0.5},
     ],
     "nc_fscil": [{"dim": 8}],
+    "orco": [{"dim": 8}],
     "ranpac": [{"projections": 10**7}],
     "ranpac_calibrated": [{"projections": 10**7}],
 }
@@ -95,7 +99,12 @@ def test_representation(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "params"),
-    [("alice", {"fusion": True, "width": 32}), ("rotation", {"turns": "all"})],
+    [
+        ("alice", {"fusion": True, "width": 32}),
+        ("rotation", {"turns": "all"}),
+        ("savc", {"fantasy": "rotation4_color3", "order": "aligned"}),
+        ("savc", {"beta": 0.0, "keys": 100}),
+    ],
 )
 def test_representation_with_other_options(name: str, params: dict[str, Any]) -> None:
     check_representation(REGISTRY.get("representation", name).value, params)
