@@ -28,7 +28,7 @@ from .classifier import separable, train_classifier
 from .covariance import BorrowedCovariances, Covariances, Repairs, SharedCovariance
 from .matching import Convergence
 from .new_means import MeanPrior, borrowed_means, fit_prior, posterior_means
-from .params import UNIT_PARAMS, LdcParams
+from .params import PRETRAINED, LdcParams
 from .sampler import ClassFactors, GaussianSampler, released_factors
 from .training import BaseClasses, mean_loss, train_unit
 from .unit import CalibrationUnit
@@ -47,6 +47,15 @@ UNIT_LOSS = "unit_loss"
 
 UNTRAINED = "unit_untrained"
 """Name of the position in `REASONS`, kept with the unit's parameters."""
+
+ROWS = "base_rows"
+"""Name of the base classes' trained rows, beside the unit's parameters."""
+
+UNCONVERGED = "base_rows_gradient"
+"""Name of the largest entry of the gradient where their training ended short of the optimum."""
+
+ROWS_TOLERANCE = 1e-3
+"""Largest entry of the gradient of the mean cross-entropy at which base rows count as trained."""
 
 REASONS = (
     "",
@@ -108,7 +117,7 @@ class Ldc(Method):
   archiveprefix = {arXiv}
 }"""
     Params = LdcParams
-    pretrain_params = UNIT_PARAMS
+    pretrain_params = PRETRAINED
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "recurrent_inputs": ("sample", "shots"),
         "new_means": ("sample", "posterior"),
@@ -125,6 +134,8 @@ class Ldc(Method):
         self.classifier = self.prototypes = self.counts = torch.empty(0)
         self.prior = MeanPrior(torch.empty(0), torch.empty(0))
         self._stopped = self._untrained = self._sessions_at_means = 0
+        self._gradient = 0.0
+        self._rows: torch.Tensor | None = None
         self._outside: set[int] = set()
         self._base_classes = 0
         self._centres: torch.Tensor | None = None
@@ -138,7 +149,23 @@ class Ldc(Method):
         params.check(terms)
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
-        """Train the calibration unit on base classes; return its parameters, on the CPU."""
+        """Train the calibration unit, and the base rows if asked; return both, on the CPU."""
+        return self._trained_unit(base, progress) | self._trained_rows(base)
+
+    def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take the unit's parameters and the base rows from `pretrain`."""
+        own = dict(tensors)
+        self._unit_losses = own.pop(UNIT_LOSS, torch.empty(0))
+        self._stopped = int(own.pop(STOPPED, torch.zeros(1)))
+        self._untrained = int(own.pop(UNTRAINED, torch.zeros(1)))
+        self._gradient = float(own.pop(UNCONVERGED, torch.zeros(1)))
+        self._rows = own.pop(ROWS, None)
+        self.unit.load_state_dict(own)
+
+    def _trained_unit(
+        self, base: Session, progress: Callable[[float], None]
+    ) -> dict[str, torch.Tensor]:
+        """Return a unit's parameters and how its training went, if it has any."""
         unit, convergence, losses = self._new_unit(), Convergence(), torch.empty(0)
         untrained = 1
         features, owners = self._labelled(base)
@@ -170,13 +197,19 @@ class Ldc(Method):
         told[UNTRAINED] = torch.tensor([untrained])
         return tensors | (told if tensors else {})
 
-    def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take the unit's parameters from `pretrain`."""
-        own = dict(tensors)
-        self._unit_losses = own.pop(UNIT_LOSS, torch.empty(0))
-        self._stopped = int(own.pop(STOPPED, torch.zeros(1)))
-        self._untrained = int(own.pop(UNTRAINED, torch.zeros(1)))
-        self.unit.load_state_dict(own)
+    def _trained_rows(self, base: Session) -> dict[str, torch.Tensor]:
+        """Return the base classes' rows (C0, D), of the lengths of their means, if asked for."""
+        if self.params.base_rows == "means":
+            return {}
+        features, labels = self._labelled(base)
+        means, temperature = class_means(features, labels, base.class_ids), self.params.temperature
+        if not separable(means, temperature):
+            return {}
+        targets = classifier_rows(base, 0, features.device)
+        fit = fit_cosine(features, targets, means, temperature, ROWS_TOLERANCE)
+        rows = fit.weights * means.norm(dim=1, keepdim=True)
+        short = torch.tensor([0.0 if fit.converged else fit.gradient])
+        return {ROWS: rows.float().cpu(), UNCONVERGED: short}
 
     def learn_base(self, base: Session) -> None:
         """Set the classifier to the base classes' means and Σ⁽⁰⁾ to their mean covariance.
@@ -187,7 +220,9 @@ class Ldc(Method):
         features, labels = self._labelled(base)
         source, owners = self._statistics_source(base)
         means = class_means(features, labels, base.class_ids).float()
-        self.classifier, self._centres = self._base_rows(base, features, means), means
+        rows, self._rows = self._rows, None
+        self.classifier = means if rows is None else rows.to(means.device)
+        self._centres = means
         self._base_classes = base.way
         self.prototypes = means if self.params.keeps_prototypes else means[:0]
         counts = class_counts(labels, base.class_ids)
@@ -320,14 +355,17 @@ class Ldc(Method):
         """Return repairs, solver failures, how far the prior was shrunk, and what did not fit.
 
         `unit_trained` says why the unit was not, `classes_outside_spread` counts classes that have
-        Σ in place of what the unit maps it to, `sessions_at_means` sessions whose rows were not
-        trained; all three only where there is something to tell.
+        Σ in place of what the unit maps it to, `base_rows_gradient` is how steep the cross-entropy
+        of base rows was where their training ended, `sessions_at_means` counts sessions whose rows
+        were not trained; all four only where there is something to tell.
         """
         notes = self.repairs.notes() if self.params.keeps_covariances else {}
         if self._untrained and self.unit.shape.learnable:
             notes["unit_trained"] = REASONS[self._untrained]
         if self._outside:
             notes["classes_outside_spread"] = len(self._outside)
+        if self._gradient:
+            notes[UNCONVERGED] = float(f"{self._gradient:.2g}")
         if self._sessions_at_means:
             notes["sessions_at_means"] = self._sessions_at_means
         if self.params.loss == "emd" and self.params.directions == "full":
@@ -356,18 +394,6 @@ class Ldc(Method):
         factors = self._class_factors(self._known)(means, numbers).double()
         counts, own = class_counts(labels, session.class_ids), factors.mT @ factors
         return posterior_means(self.prior, means, own, counts, p.prior_weight).float()
-
-    def _base_rows(
-        self, base: Session, features: torch.Tensor, means: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the base classes' rows (C0, D), of the lengths of their means."""
-        p = self.params
-        if p.base_rows == "means" or not separable(means, p.temperature):
-            return means
-        targets = classifier_rows(base, 0, features.device)
-        fit = fit_cosine(features, targets, means, p.temperature)
-        rows: torch.Tensor = fit.weights.float() * means.norm(dim=1, keepdim=True)
-        return rows
 
     @torch.no_grad()
     def _closed_form(self, means: torch.Tensor, first: int) -> GaussianClassifier:

@@ -220,5 +220,5 @@ class LdcParams:
 
 
 _NAMES = [field.name for field in fields(LdcParams)]
-UNIT_PARAMS = tuple(_NAMES[: _NAMES.index("virtual_classes") + 1])
-"""The parameters that the unit depends on."""
+PRETRAINED = (*_NAMES[: _NAMES.index("virtual_classes") + 1], "base_rows", "temperature")
+"""The parameters that the unit and trained base rows depend on."""
