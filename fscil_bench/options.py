@@ -52,6 +52,11 @@ class Options:
     weights: Path | str | None = option(
         None, told="A file of pre-trained weights, or none. (default: the protocol's)"
     )
+    network: Path | str | None = option(
+        None,
+        told="Take this network instead of training one: released, a name, or a file; see "
+        "`networks list`.",
+    )
     unofficial_data: bool = option(
         False, "--unofficial-data", told="Use a copy that is not the published one."
     )
@@ -88,8 +93,13 @@ class Options:
         for name in ("data_root", "results", "cache"):
             value = getattr(self, name)
             object.__setattr__(self, name, given_path(value))
-        weights = self.weights if str(self.weights or "").strip() else None
-        object.__setattr__(self, "weights", weights)
+        for name in ("weights", "network"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, value if str(value or "").strip() else None)
+        if self.weights is not None and self.network is not None:
+            raise UsageError(
+                "--weights and --network: a network is taken as it is; give one of them"
+            )
         plugins = tuple(each for each in self.plugins if str(each).strip())
         object.__setattr__(self, "plugins", plugins)
 

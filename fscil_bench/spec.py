@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 
@@ -16,7 +16,10 @@ Views = Literal["plain", "flip"]
 
 
 class RepresentationSpec(BaseModel):
-    """What decides a trained representation: data, recipe, objective, seed, precision, code."""
+    """What decides a trained representation: data, recipe, objective, seed, precision, code.
+
+    `network` is the title and digest of a network that is taken as it is, if one is.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,11 +37,27 @@ class RepresentationSpec(BaseModel):
     precision: Precision
     code: str
     engine: str
+    network: str = ""
+
+    @model_serializer(mode="wrap")
+    def _without_network(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What is trained here keeps the key that it had before networks could be taken.
+        return {name: value for name, value in dump(self).items() if name != "network" or value}
 
     @property
     def key(self) -> str:
         """Identify the representation."""
         return digest_of(self.model_dump())
+
+    @property
+    def network_title(self) -> str:
+        """The title of a network that is taken, without its digest; empty if none is."""
+        return self.network.partition(" (sha256 ")[0]
+
+    def shared(self, *apart: str) -> dict[str, Any]:
+        """Return, as JSON values, what seeds and versions of the code share, but some fields."""
+        data = self.model_dump(mode="json", exclude={"seed", "code", "engine", *apart})
+        return data | ({"network": self.network_title} if self.network else {})
 
     @property
     def training(self) -> str:
@@ -83,9 +102,7 @@ class RunSpec(BaseModel):
     def row(self) -> str:
         """Identify the table row: everything but axes of chance, precision and digests of code."""
         data = self.model_dump(exclude={"seed", "code", "engine", "shots"})
-        for name in ("seed", "precision", "code", "engine"):
-            data["representation"].pop(name)
-        return digest_of(data)
+        return digest_of(data | {"representation": self.representation.shared("precision")})
 
     @property
     def version(self) -> str:

@@ -16,6 +16,7 @@ FOLDERS = ("fscil_bench", "methods", "protocols", "reports")
 OTHERS = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 ADDED = (
     "fscil_bench/added/deep/part.py",
+    "fscil_bench/networks/added-cosine-0.safetensors",
     "methods/added/deep/part.py",
     "methods/added/deep/values.csv",
     "protocols/added/part.py",

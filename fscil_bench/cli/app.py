@@ -15,6 +15,7 @@ from fscil_bench.cli.check import check
 from fscil_bench.cli.cite import cite
 from fscil_bench.cli.data import data_app
 from fscil_bench.cli.episodes import episodes
+from fscil_bench.cli.networks import networks_app
 from fscil_bench.cli.options import (
     NO_TEXTS,
     PLACES,
@@ -61,6 +62,7 @@ app = typer.Typer(
 
 
 app.add_typer(data_app, name="data")
+app.add_typer(networks_app, name="networks")
 app.command()(tune)
 app.command()(episodes)
 app.command()(check)
@@ -257,8 +259,8 @@ def report(
 ) -> None:
     """Draw a table or figure from stored runs; name the runs it lacks, or make them.
 
-    --data-root, --device, --precision, --threads, --weights, --unofficial-data and --skip-broken
-    are for --run-missing.
+    --data-root, --device, --precision, --threads, --weights, --network, --unofficial-data and
+    --skip-broken are for --run-missing.
     """
     from fscil_bench.api import make_report, refuse_unread
 

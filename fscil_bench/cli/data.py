@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fscil_bench.cli.options import command, say, show
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.options import Options, given_path
+
+if TYPE_CHECKING:
+    from fscil_bench.data.reader import Dataset
+    from fscil_bench.training.networks import NetworkFile
 
 data_app = typer.Typer(
     no_args_is_help=True, help="Get, check and list data sets; make a protocol of your own."
@@ -79,6 +83,7 @@ def check(
     from fscil_bench.progress import for_terminal
     from fscil_bench.running.sessions import published_shots
     from fscil_bench.running.workbench import Workbench
+    from fscil_bench.training.networks import packaged_networks
 
     bench = Workbench.open(options, for_terminal())
     protocol, folder = protocol_of(bench.registry, name)
@@ -97,6 +102,9 @@ def check(
         show(f"skipped         {data.skipped} broken images")
     if data.unofficial:
         show(f"unofficial      {data.unofficial}")
+    for network in packaged_networks():
+        if network.card.protocol == protocol.name:
+            show(f"network         {_network(network, data)}")
 
 
 @data_app.command(name="list")
@@ -214,6 +222,18 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _network(network: NetworkFile, data: Dataset) -> str:
+    """Say whether a network that comes along can be taken for these data."""
+    from fscil_bench.training.networks import check_classes
+
+    try:
+        check_classes(network, data)
+    except DataError as error:
+        return f"not for these data: {error}"
+    flags = [f"; {flag}" for flag in network.flags(data.fingerprint)[1:]]
+    return f"{network.name} (sha256 {network.digest[:12]}){''.join(flags)}"
 
 
 def _check_target(out: Path, force: bool) -> None:

@@ -135,6 +135,8 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
         else:
             settings[name] = value
     settings["data fingerprint"] = representation["data_fingerprint"]
+    if spec.representation.network:
+        settings["network"] = spec.representation.network_title
     for name in _COPIED:
         if representation[name] != protocol[name]:
             settings[f"representation's {name}"] = representation[name]

@@ -16,7 +16,8 @@ from fscil_bench.protocol import Protocol, Recipe
 from fscil_bench.request import Wanted, seeds_text
 from fscil_bench.running.pseudo import SUFFIX
 from fscil_bench.running.sessions import LISTED
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RepresentationSpec, RunSpec
+from fscil_bench.training.networks import packaged_networks
 
 UNKNOWN_FOLDER = "PATH/TO"
 """What a user has to fill in: where a file of theirs lies that was not given."""
@@ -107,16 +108,30 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     words += ["--seeds", seeds_text(seeds or (spec.seed,))]
     if brought.seed:
         words += ["--representation-seed", str(brought.seed)]
-    words += override_words(changes(protocol, registry))
-    file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
-    words += ["--weights", f"{UNKNOWN_FOLDER}/{file[1]}"] if file else []
+    changed = changes(protocol, registry)
+    if brought.network:
+        changed = {n: value for n, value in changed.items() if n not in Recipe.model_fields}
+    words += override_words(changed)
+    words += _network_words(brought)
     words += ["--precision", brought.precision]
     words += ["--views", spec.views] if spec.views != "plain" else []
     defaults = default_params(registry, "method", spec.method, protocol)
     words += _settings("--set", spec.params, defaults)
     defaults = default_params(registry, "representation", brought.name, protocol)
-    words += _settings("--set-representation", brought.params, defaults)
+    if not brought.network:
+        words += _settings("--set-representation", brought.params, defaults)
     return f"fscil-bench run {shlex.join(words)}"
+
+
+def _network_words(brought: RepresentationSpec) -> list[str]:
+    """Return the option that names what a network starts from, or the network that is taken."""
+    if brought.network:
+        for network in packaged_networks():
+            if network.label == brought.network:
+                return ["--network", network.name]
+        return ["--network", f"{UNKNOWN_FOLDER}/NETWORK.safetensors"]
+    file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
+    return ["--weights", f"{UNKNOWN_FOLDER}/{file[1]}"] if file else []
 
 
 def wanted_commands(wanted: Iterable[Wanted], registry: Registry) -> list[str]:

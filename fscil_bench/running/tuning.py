@@ -193,8 +193,7 @@ def choose(tuning: Tuning, runs: Sequence[StoredRun], registry: Registry) -> Cho
 def terms(spec: RunSpec) -> str:
     """Identify what a choice of parameters is good for: all of a run but method, seeds and code."""
     protocol = spec.protocol.model_dump(exclude={"name", "title"})
-    apart = {"seed", "code", "engine", "precision"}
-    return digest_of([protocol, spec.representation.model_dump(exclude=apart)])
+    return digest_of([protocol, spec.representation.shared("precision")])
 
 
 def _trial(params: dict[str, Any], runs: Sequence[StoredRun], criterion: Criterion) -> Trial:
@@ -280,8 +279,7 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
             f"{path}: the method {request.method!r} has changed since its parameters were chosen; "
             f"{again}"
         )
-    base_only = replace(request, params={}, pseudo=True, split=None, index_list=None)
-    if choice.terms != terms(bench.plan(base_only).spec):
+    if choice.terms != _terms(bench, request):
         raise UsageError(
             f"{path}: these parameters were chosen on other terms than they are asked for: the "
             f"data, the classes, way or shots, the recipe or the representation differ; {again} "
@@ -296,6 +294,20 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
     return replace(request, params={**kept, **request.params}, chosen=rule)
 
 
+def _terms(bench: Workbench, request: RunRequest) -> str:
+    """Return on what terms parameters for a request have to be chosen.
+
+    For a network that is taken they are chosen in front of one trained by its recipe.
+    """
+    overrides = dict(request.overrides)
+    if bench.options.network is not None:
+        overrides |= vars(bench.plan(replace(request, params={})).spec.representation.recipe)
+        options = bench.options.changed(network=None)
+        bench = Workbench(bench.store, bench.registry, bench.progress, options)
+    only = replace(request, params={}, pseudo=True, split=None, index_list=None)
+    return terms(bench.plan(replace(only, overrides=overrides)).spec)
+
+
 def _command(bench: Workbench, request: RunRequest) -> str:
     """Return the command that chooses parameters for a request."""
     words = ["tune", "--method", request.method, "--protocol", request.protocol]
@@ -304,7 +316,7 @@ def _command(bench: Workbench, request: RunRequest) -> str:
     words += override_words(request.overrides)
     if not bench.registry.get("method", request.method).value.tuning_grid:
         words += ["--grid", "NAME=A,B,C"]
-    return bench.options.command(*words)
+    return bench.options.changed(network=None).command(*words)
 
 
 def table(choice: Choice) -> str:

@@ -73,6 +73,13 @@ from fscil_bench.training.features import (
 )
 from fscil_bench.training.given import given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages
+from fscil_bench.training.networks import (
+    NetworkFile,
+    check_classes,
+    check_fits,
+    find_network,
+    taken_network,
+)
 from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
 
 
@@ -91,6 +98,7 @@ class Plan:
     table: CanonicalShots | None
     pretraining: Pretraining
     parameters: str
+    network: NetworkFile | None = None
 
     @property
     def title(self) -> str:
@@ -122,6 +130,7 @@ class Workbench:
         if told:
             self.progress.say(told)
         self._datasets: dict[str, Dataset] = {}
+        self._networks: dict[tuple[str, str, int], NetworkFile] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
 
@@ -149,6 +158,9 @@ class Workbench:
         protocol = protocol.override(**request.overrides)
         params, parameters = _resolved(method, protocol, request.params, request.chosen)
         brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
+        network = self._network_file(request, protocol)
+        if network is not None:
+            protocol = protocol.override(**vars(network.card.spec.recipe))
         if request.pseudo:
             protocol = pseudo_incremental(protocol)
         needs = method.value.needs
@@ -157,7 +169,7 @@ class Workbench:
         views = _checked_reading(method.value, request.views)
         if not protocol.recipe.epochs:
             _check_given(request, protocol, self._pretraining(protocol))
-        pretraining, dataset = self._inputs(protocol, folder)
+        pretraining, dataset = self._inputs(protocol, folder, network)
         terms = _terms(protocol, dataset)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
@@ -180,7 +192,10 @@ class Workbench:
             code=brought.digest(),
             engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
         )
-        representation = self._at_precision(representation)
+        if network is None:
+            representation = self._at_precision(representation)
+        else:
+            representation = network.representation(dataset, engine_digest(*TAKEN))
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
@@ -196,7 +211,8 @@ class Workbench:
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
         with named(brought.value, "when it was made"):
             made = brought.value(brought_params)
-        return Plan(spec, method.value, params, made, dataset, table, pretraining, parameters)
+        live = (method.value, params, made, dataset, table, pretraining)
+        return Plan(spec, *live, parameters, network)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
         """Return the stored run of a plan, made now if it is not there (or if `force`)."""
@@ -309,8 +325,24 @@ class Workbench:
         folder = partial(self.store.cache_folder, "precision")
         return both[faster_precision(spec.backbone, spec.images.size, self.device, folder)]
 
-    def _inputs(self, protocol: Protocol, folder: Path) -> tuple[Pretraining, Dataset]:
+    def _network_file(self, request: RunRequest, protocol: Protocol) -> NetworkFile | None:
+        """Return the network that is to be taken as it is, if one is, held against the request."""
+        if self.options.network is None:
+            return None
+        asked = (protocol.name, request.representation, request.representation_seed)
+        if asked not in self._networks:
+            self._networks[asked] = find_network(str(self.options.network), request, protocol)
+        check_fits(self._networks[asked], request, protocol, self.options.precision)
+        return self._networks[asked]
+
+    def _inputs(
+        self, protocol: Protocol, folder: Path, network: NetworkFile | None
+    ) -> tuple[Pretraining, Dataset]:
         """Return the weights and the data; of both that are missing one error, data first."""
+        if network is not None:
+            dataset = self.dataset(protocol, folder)
+            check_classes(network, dataset)
+            return Pretraining(network.card.spec.pretraining), dataset
         try:
             pretraining = self._pretraining(protocol)
         except DataError as weights:
@@ -338,7 +370,9 @@ class Workbench:
             made, device, given = plan.representation, self.device, plan.pretraining
             folder = self.store.representation_folder(spec.key)
             with named(made, "in base training"):
-                if spec.recipe.epochs:
+                if plan.network is not None:
+                    self._trained[spec.key] = taken_network(spec, plan.network, device, folder)
+                elif spec.recipe.epochs:
                     training = BaseTraining(spec, made, part(base), part(heldout), device, given)
                     self._trained[spec.key] = training.run(folder, self.progress)
                 else:
@@ -446,6 +480,8 @@ tells; how features are read is in the digest of a run, and keys their cache.
 """
 GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a base network from a file."""
+TAKEN = (taken_network, Images, ImageSpec, Protocol.session_classes)
+"""Likewise of a network that is taken with all that came out beside it."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
 """Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
@@ -564,6 +600,8 @@ def _flags(plan: Plan) -> tuple[str, ...]:
         found.append("representation sized by the final class count")
     if plan.spec.views == "flip":
         found.append("test-time views: image and mirror image averaged")
+    if plan.network is not None:
+        found += plan.network.flags(plan.dataset.fingerprint)
     if not plan.spec.representation.recipe.epochs:
         title = plan.pretraining.title
         found.append(f"base network from a file: {title}, no base training here")

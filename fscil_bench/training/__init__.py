@@ -1,1 +1,1 @@
-"""Base training: the loop, backbones, weights, features."""
+"""Base training: the loop, backbones, weights, networks, features."""

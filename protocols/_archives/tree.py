@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fscil_bench.data.reader import read_file
-from fscil_bench.errors import DataError
+from fscil_bench.data.reader import Item, Pixels, decode_rgb, prepare, read_file
+from fscil_bench.errors import DataError, some
+from fscil_bench.protocol import ImageSpec
 
 from .checks import refuse_size, refuse_unsafe
 from .tar import TarArchive
@@ -130,6 +131,40 @@ def tree_of(path: Path, subfolders: Sequence[str]) -> Iterator[ImageTree]:
     else:
         with closing(TarTree(path)) as tree:
             yield tree
+
+
+def refuse_missing(tree: ImageTree, listed: Sequence[str], by: str) -> None:
+    """Refuse a copy that lacks files which its lists name.
+
+    Raises:
+        DataError: some are missing; how many, and the first of them, are named.
+    """
+    present = set(tree.names)
+    missing = [name for name in listed if name not in present]
+    if missing:
+        raise DataError(
+            f"{tree.where}: {len(missing)} of the {len(listed)} images that {by} lists are missing "
+            f"({some(missing, 5)}); unpack the whole archive again"
+        )
+
+
+def decoded(
+    tree: ImageTree, items: Sequence[Item], images: ImageSpec
+) -> Iterator[Pixels | DataError]:
+    """Yield the pixels of `items`, in order, or the error of one that cannot be used."""
+    for item in items:
+        try:
+            image = decode_rgb(tree.read(item.key), f"{tree.where}: {item.key}")
+        except DataError as error:
+            yield error
+        else:
+            yield prepare(image, images)
+
+
+def looked_in(roots: Sequence[Path]) -> str:
+    """Return the places that were looked in, as a message names them."""
+    described = [str(root) if root.exists() else f"{root} (which does not exist)" for root in roots]
+    return ", ".join(described) or "no folder at all"
 
 
 def _is_compressed(path: Path) -> bool:

@@ -1,12 +1,14 @@
-"""A user's own images: a folder for each class, or a table of paths and labels."""
+"""Images in class folders or listed by a table: a user's own, and data sets passed on that way."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import ClassVar
 
 from fscil_bench.data.reader import (
     DatasetIndex,
@@ -24,6 +26,7 @@ from fscil_bench.data.reader import (
 from fscil_bench.errors import DataError, UsageError, nearest
 from fscil_bench.seeding import Randomness
 
+from .._archives.tree import looked_in
 from .pictures import Picture, check_listing, one_form
 from .table import list_table
 from .tree import list_tree
@@ -59,14 +62,23 @@ class FolderReader(DatasetReader):
 
     Classes are in the sorted order of their names (by Unicode code point, so `10` comes before
     `9`), images of a class in that of their paths. Without halves, see `SplitOptions`.
+
+    A data set that is passed on as class folders is a subclass with the names of its folder and
+    its `counts`; a copy that has others is not the published one.
     """
 
     name = "folder"
     advice = 'name your folder or CSV in the protocol: data = "path/to/images"'
     reads_any = True
+    folders: ClassVar[tuple[str, ...]] = ()
+    """What the data set's folder is called below a data root; none for a user's own."""
+    counts: ClassVar[Mapping[int, tuple[int, int]]] = {}
+    """So many classes from the first -> their training and test images; all classes come last."""
 
     def find(self, roots: Sequence[Path], digest: Digester = file_digest) -> Source:
         """Return the first of `roots`, which is the protocol's own `data` where it has any.
+
+        Of a data set with `folders` it is the first of these that is one of `roots` or in one.
 
         The digest covers names, sizes and times of all files; their content decides the
         fingerprint of what is decoded.
@@ -75,13 +87,11 @@ class FolderReader(DatasetReader):
             DataError: it is not there, or cannot become a data set.
         """
         del digest
-        if not roots:
-            raise DataError(f"no images are named; {self.advice}")
-        path = roots[0]
+        path = self._place(roots)
         pictures = _listed(path)
         states = sorted([one.key, one.class_name, one.half, *one.state] for one in pictures)
         content = hashlib.sha256(json.dumps(states).encode()).hexdigest()
-        return Source(path, f"files:{content}")
+        return Source(path, f"files:{content}", self._uncommon(path, pictures))
 
     def index(self, source: Source, request: ReadRequest) -> DatasetIndex:
         """List the images of the first `request.classes` classes; of all if 0 are asked for.
@@ -123,6 +133,47 @@ class FolderReader(DatasetReader):
                 yield error
             else:
                 yield prepare(image, request.images)
+
+    def _place(self, roots: Sequence[Path]) -> Path:
+        if not self.folders:
+            if not roots:
+                raise DataError(f"no images are named; {self.advice}")
+            return roots[0]
+        named = [root for root in roots if root.name in self.folders]
+        within = [root / name for root in roots for name in self.folders]
+        for path in (*named, *within):
+            if path.is_dir():
+                return path
+        raise DataError(
+            f"no folder {' or '.join(self.folders)} with train/ and test/ was found; looked in "
+            f"{looked_in(roots)}. {self.advice}"
+        )
+
+    def _uncommon(self, path: Path, pictures: Sequence[Picture]) -> str | None:
+        """Say how a copy differs from the published data set, as far as counts tell."""
+        if self.counts and any(one.half is None for one in pictures):
+            return (
+                f"{path} is not divided into train/ and test/; its images would be divided by "
+                "test_fraction and split_seed instead of as published"
+            )
+        sizes = Counter((one.class_name, one.half) for one in pictures)
+        names = sorted({one.class_name for one in pictures})
+        before = 0
+        for first, expected in self.counts.items():
+            part = first < max(self.counts)
+            kept = names[:first] if part else names
+            found = sum(sizes[n, "train"] for n in kept), sum(sizes[n, "test"] for n in kept)
+            if (len(kept), found) != (first, expected):
+                new = kept[before:] or kept
+                least = min(new, key=lambda name: sizes[name, "train"] + sizes[name, "test"])
+                return (
+                    f"{path}: {'the first ' * part}{len(kept)} classes have {found[0]} training "
+                    f"and {found[1]} test images, instead of {first} with {expected[0]} and "
+                    f"{expected[1]}; fewest has {least!r}, {sizes[least, 'train']} and "
+                    f"{sizes[least, 'test']}"
+                )
+            before = first
+        return None
 
 
 def read_options(options: Mapping[str, int | float | str], divided: bool) -> SplitOptions:

@@ -181,7 +181,7 @@ def _plain_label(spec: RunSpec, registry: Registry) -> str:
 
 
 def _brought(spec: RunSpec) -> dict[str, Any]:
-    return spec.representation.model_dump(mode="json", exclude={"seed", "code", "engine"})
+    return spec.representation.shared()
 
 
 def _flat(spec: RunSpec) -> dict[str, Any]:

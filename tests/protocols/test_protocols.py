@@ -16,13 +16,25 @@ from fscil_bench.running.sessions import read_canonical
 # classes, base, way, sessions | split, images of a class | backbone, pre-training, sizes |
 # epochs, batch, rate, milestones, augmentation
 PUBLISHED = """
+aircraft         | 100 50 5 10  | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+aircraft_calibration | 100 50 5 10 | seeded None | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+aircraft_small   | 100 10 10 9  | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cars             | 196 96 10 10 | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cars_calibration | 196 98 14 7  | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cars_small       | 196 28 28 6  | seeded None    | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cub200_calibration | 200 100 10 10 | seeded 30   | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip,autoaugment_imagenet
+cub200_pilot     | 200 100 10 10 | seeded None   | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
+cub200_small     | 200 20 20 9  | seeded 30      | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip,autoaugment_imagenet
+imagenet_r       | 200 100 10 10 | seeded None   | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip
 cifar100         | 100 60 5 8   | canonical 500  | resnet20 none 32 None    | 100 128 0.1 60,70 crop,flip,autoaugment_cifar10,cutout
+cifar100_cec     | 100 60 5 8   | canonical 500  | resnet20 none 32 None    | 100 128 0.1 60,70 crop,flip
 cifar100_fact    | 100 60 5 8   | canonical 500  | resnet20 none 32 None    | 600 256 0.1 - crop,flip,autoaugment_cifar10,cutout
 cub200           | 200 100 10 10 | canonical 30  | resnet18 imagenet 224 256 | 100 128 0.1 30,40,60,80 resized_crop,flip,autoaugment_imagenet
 cub200_fewshot   | 200 100 10 5 | seeded 30      | resnet18 none 224 256    | 100 128 0.1 30,40,60,80 resized_crop,flip,autoaugment_imagenet
 glyphs           | 100 60 5 8   | seeded 200     | resnet20 none 32 None    | 10 128 0.03 - crop
 mini_imagenet    | 100 60 5 8   | canonical 500  | resnet18 none 84 92      | 100 128 0.1 40,70 resized_crop,flip,autoaugment_imagenet
 mini_imagenet_fewshot | 100 64 5 4 | seeded 500  | resnet18 none 84 92      | 100 128 0.1 40,70 resized_crop,flip,autoaugment_imagenet
+mini_imagenet_short | 100 60 5 8 | canonical 500  | resnet18 none 84 92      | 15 128 0.1 - resized_crop,flip
 tiny_imagenet100 | 100 60 5 8   | seeded 500     | resnet20 none 32 None    | 100 128 0.1 60,70 crop,flip
 tiny_imagenet200 | 200 100 10 10 | seeded 500    | resnet18 none 64 None    | 100 128 0.1 40,70 crop,flip
 """  # noqa: E501
@@ -53,8 +65,16 @@ def test_a_protocol_is_the_published_one(row: list[list[str]]) -> None:
     assert recipe.schedule == ("step" if recipe.milestones else "cosine")
 
 
-def test_facts_recipe_is_on_the_same_shots() -> None:
-    tables = [read_canonical(*load_registry().protocol(n)) for n in ("cifar100", "cifar100_fact")]
+@pytest.mark.parametrize(
+    ("recipe", "of"),
+    [
+        ("cifar100_cec", "cifar100"),
+        ("cifar100_fact", "cifar100"),
+        ("mini_imagenet_short", "mini_imagenet"),
+    ],
+)
+def test_another_recipe_is_on_the_same_shots(recipe: str, of: str) -> None:
+    tables = [read_canonical(*load_registry().protocol(name)) for name in (recipe, of)]
     assert tables[0].rows == tables[1].rows
 
 
@@ -86,3 +106,29 @@ def test_cubs_few_shot_split_is_cut_by_the_rule_of_its_index() -> None:
     assert sorted(found[:100]) == [i for i in range(200) if i % 2 == 0]
     assert sorted(found[100:150]) == [i for i in range(200) if i % 4 == 3]
     assert sorted(found[150:]) == [i for i in range(200) if i % 4 == 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("cub200_small", 200),
+        ("aircraft_small", 100),
+        ("cars_small", 196),
+        ("cars_calibration", 196),
+    ],
+)
+def test_fscil_calibrations_order_is_numpys_permutation_of_seed_1993(
+    name: str, classes: int
+) -> None:
+    keys = [str(number) for number in range(1, classes + 1)]
+    protocol, dataset = ordered(name, keys)
+    expected = np.random.RandomState(1993).permutation(classes)
+    assert dataset.class_keys == tuple(keys[place] for place in expected)
+    assert protocol.classes_used == classes, "every class has its session"
+
+
+def test_aircraft_of_fscil_calibration_has_the_validation_images_too() -> None:
+    options = [
+        load_registry().protocol(n)[0].reader_options for n in ("aircraft", "aircraft_small")
+    ]
+    assert options == [{"training": "train"}, {"training": "trainval"}]
