@@ -119,8 +119,8 @@ class Ldc(Method):
     Params = LdcParams
     pretrain_params = PRETRAINED
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "recurrent_inputs": ("sample", "shots"),
-        "new_means": ("sample", "posterior"),
+        "base_rows": ("means", "trained"),
+        "new_means": ("sample", "borrowed"),
         "few_shot_weight": (0.0, 0.05, 0.2),
     }
 

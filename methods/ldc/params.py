@@ -106,12 +106,12 @@ class LdcParams:
     update: Literal["within", "pooled"] = "within"
     base_rows: Literal["means", "trained"] = "means"
     new_means: Literal["sample", "posterior", "borrowed"] = "sample"
-    borrowed_share: Fraction = 0.2
+    borrowed_share: Fraction = 0.33
     borrowed_neighbours: PositiveInt = 2
     prior_weight: PositiveFloat = 1.0
     means: Literal["prototype", "snapshot"] = "prototype"
     classifier: Literal["trained", "bayes"] = "trained"
-    shrinkage: Annotated[float, Field(ge=EIGENVALUE_FLOOR, le=1)] = 0.5
+    shrinkage: Annotated[float, Field(ge=EIGENVALUE_FLOOR, le=1)] = 0.1
     train_rows: Literal["all", "new"] = "all"
     epochs: NonNegativeInt = 100
     lr: PositiveFloat = 0.01
