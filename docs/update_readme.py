@@ -3,10 +3,12 @@
 python docs/update_readme.py [RESULTS [README]]
 
 What stands between `<!-- table: PROTOCOL/REPORT -->` and `<!-- end of table -->` becomes the
-report's first table with the note on all its rows and a link to a copy of the report; of a report
-on a part of the rows the part's folder follows, PROTOCOL/REPORT/PART. `![…](docs/FIGURE-PROTOCOL
-.png)` becomes a copy of that figure. A report or figure that RESULTS has not leaves things as they
-are, and is named.
+report's first table of what was measured, with the note on all its rows and a link to a copy of
+the report; of a report on a part of the rows the part's folder follows, PROTOCOL/REPORT/PART.
+`<!-- published: PROTOCOL/REPORT: ROW; ROW -->` becomes those rows of the report's table of
+published figures. `![…](docs/FIGURE-PROTOCOL.png)` becomes a copy of that figure, of several that
+beside a table here. A report, row or figure that RESULTS has not leaves things as they are, and is
+named.
 """
 
 from __future__ import annotations
@@ -14,12 +16,17 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from itertools import dropwhile, takewhile
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"(<!-- table: (\S+) -->).*?(<!-- end of table -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"(<!-- (table|published): ([^\s:]+)(?:: (.+?))? -->).*?(<!-- end of table -->)", re.DOTALL
+)
 PICTURE = re.compile(r"!\[[^\]]*\]\(docs/([a-z]+(?:-[a-z]+)*)-(\w+)\.png\)")
+PUBLISHED = "| Published |"
+"""Begins a table of published figures."""
 
 
 def main() -> None:
@@ -28,10 +35,15 @@ def main() -> None:
     readme = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
     reports = results / "reports"
-    copied = {_copy(place): _file(reports, place) for _, place, _ in BLOCK.findall(text)}
+    places = [place for _, _, place, _, _ in BLOCK.findall(text)]
+    copied = {_copy(place): _file(reports, place) for place in places}
     for stem, protocol in PICTURE.findall(text):
-        drawn = sorted((reports / protocol).glob(f"*/{stem}.png"))
-        copied[f"{stem}-{protocol}.png"] = drawn[0] if drawn else reports / f"{stem}.png"
+        own = [reports / place for place in places if place.split("/")[0] == protocol]
+        drawn = [
+            folder / f"{stem}.png" for folder in (*own, *sorted(reports.glob(f"{protocol}/*")))
+        ]
+        source = next((file for file in drawn if file.exists()), reports / f"{stem}.png")
+        copied[f"{stem}-{protocol}.png"] = source
     for name, source in copied.items():
         if source.exists():
             shutil.copyfile(source, readme.parent / "docs" / name)
@@ -44,17 +56,42 @@ def with_tables(text: str, reports: Path) -> str:
     """Return a README's text with the tables of those reports that were drawn."""
 
     def block(match: re.Match[str]) -> str:
-        begin, place, end = match.groups()
+        begin, kind, place, names, end = match.groups()
         file = _file(reports, place)
         if not file.exists():
             return match[0]
         lines = file.read_text(encoding="utf-8").splitlines()
-        table = takewhile(_is_row, dropwhile(lambda line: not _is_row(line), lines))
-        note = next((line[2:] for line in lines if line.startswith("- All rows: ")), "")
+        wanted = [name.strip() for name in names.split(";")] if names else []
+        table = _table(lines, kind == "published", wanted)
+        if not table:
+            print(f"left as it is: {begin}, of which {file.name} has no table or not all rows")
+            return match[0]
+        notes = (line[2:] for line in lines if line.startswith("- All rows: "))
+        note = next(notes, "") if kind == "table" else ""
         link = f"[All notes](docs/{_copy(place)})"
         return "\n".join([begin, "", *table, "", f"{note} {link}".strip(), "", end])
 
     return BLOCK.sub(block, text)
+
+
+def _table(lines: Sequence[str], published: bool, wanted: Sequence[str]) -> list[str]:
+    """Return the first table of its kind, or its wanted rows; [] if there is none or one lacks."""
+    for table in _tables(lines):
+        if table[0].startswith(PUBLISHED) != published:
+            continue
+        rows = {row.split(" | ")[0].removeprefix("| "): row for row in table[2:]}
+        if set(wanted) <= set(rows):
+            return [
+                *table[:2],
+                *(row for name, row in rows.items() if not wanted or name in wanted),
+            ]
+    return []
+
+
+def _tables(lines: Sequence[str]) -> Iterator[list[str]]:
+    for is_row, group in groupby(lines, key=lambda line: line.startswith("|")):
+        if is_row:
+            yield list(group)
 
 
 def _file(reports: Path, place: str) -> Path:
@@ -66,10 +103,6 @@ def _copy(place: str) -> str:
     """Return what a report's copy beside the pictures is called."""
     protocol, report, *_ = place.split("/")
     return f"{report}-{protocol}.md"
-
-
-def _is_row(line: str) -> bool:
-    return line.startswith("|")
 
 
 if __name__ == "__main__":

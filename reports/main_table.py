@@ -14,7 +14,7 @@ from fscil_bench.reporting.accuracy import (
     accuracy_frame,
     curve_numbers,
 )
-from fscil_bench.reporting.choice import Chosen, meant_rows, own_rows
+from fscil_bench.reporting.choice import Chosen, meant_rows, own_rows, usual_rows
 from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.figures import curves, far_sentence
 from fscil_bench.reporting.lacks import lacking_runs
@@ -51,12 +51,14 @@ class MainTable(Report):
         Both as they are called in the table; a `;` stands between several; `paper:LDC` are the
         published rows that a paper prints. Rows with other shots,
         sessions, class order or recipe than the protocol's own are left out, unless `all` is true
-        or they are asked for by `rows` or the split.
+        or they are asked for by `rows` or the split; with `usual` those with parameters set by
+        hand are left out too.
         """
 
         rows: str = ""
         published: str = "all"
         all: bool = False
+        usual: bool = False
 
     def build(self, frame: pd.DataFrame, params: Params) -> Document:
         """Return the table, the curve, and the table of what is published."""
@@ -66,7 +68,8 @@ class MainTable(Report):
             published = self._published(alone.protocol, params)
             parts = (alone.notice, *published)
             return Document(title_of(alone.protocol), parts, (alone.lack,))
-        found = meant_rows(self.results, self.name, params.rows, params.all, own_rows)
+        choose = usual_rows if params.usual else own_rows
+        found = meant_rows(self.results, self.name, params.rows, params.all, choose)
         rows = found.keep(found.labels[::-1])  # as the field prints them: the best at the end
         spec = rows.spec(rows.labels[0])
         protocol = registered_protocol(spec, self.results.registry)

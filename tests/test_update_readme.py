@@ -18,13 +18,21 @@ REPORT = """# Toy (toy)
 
 ## Published
 
-| Published | 0 |
-| --- | ---: |
-| CEC | 73.07 |
+| Published | 0 | Notes |
+| --- | ---: | --- |
+| CEC | 73.07 | a |
+| FACT | 74.60 | a b |
+| TEEN | 74.92 | b |
+
+- All rows: printed elsewhere.
 """
 README = """Before.
 
 <!-- table: toy/main-table -->
+old
+<!-- end of table -->
+
+<!-- published: toy/main-table: CEC; TEEN -->
 old
 <!-- end of table -->
 
@@ -43,6 +51,20 @@ NEW = """
 All rows: 5 epochs. [All notes](docs/main-table-toy.md)
 
 """
+PUBLISHED = """
+| Published | 0 | Notes |
+| --- | ---: | --- |
+| CEC | 73.07 | a |
+| TEEN | 74.92 | b |
+
+[All notes](docs/main-table-toy.md)
+
+"""
+
+
+def update(folder: Path) -> list[str]:
+    words = [sys.executable, str(SCRIPT), str(folder / "results"), str(folder / "README.md")]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def test_tables_and_pictures_of_reports_are_put_in_and_the_others_stay(tmp_path: Path) -> None:
@@ -53,13 +75,46 @@ def test_tables_and_pictures_of_reports_are_put_in_and_the_others_stay(tmp_path:
     (folder / "main-table.md").write_text(REPORT)
     (folder / "curve.png").write_bytes(b"new picture")
     readme.write_text(README)
-    words = [sys.executable, str(SCRIPT), str(tmp_path / "results"), str(readme)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert readme.read_text() == README.replace("old\n", NEW)
+    done = update(tmp_path)
+    assert readme.read_text() == README.replace("old\n", NEW, 1).replace("old\n", PUBLISHED)
     assert (docs / "main-table-toy.md").read_text() == REPORT
     assert (docs / "curve-toy.png").read_bytes() == b"new picture"
     assert sorted(path.name for path in docs.iterdir()) == ["curve-toy.png", "main-table-toy.md"]
-    assert done.stdout.splitlines() == [
+    assert done == [
         f"left as it is: {name}, of which there is no report"
         for name in ("grid-other_1.md", "loss-curves-other_1.png")
     ]
+
+
+def test_published_figures_never_stand_as_measured_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "reports" / "toy" / "main-table" / "usual=True"
+    for place in (folder, tmp_path / "docs"):
+        place.mkdir(parents=True)
+    (folder / "main-table.md").write_text("# Toy\n\n" + REPORT.partition("## Published\n\n")[2])
+    begin = "<!-- table: toy/main-table/usual=True -->"
+    other = "<!-- published: toy/main-table/usual=True: SAVC -->"
+    text = f"{begin}\nkept\n<!-- end of table -->\n{other}\nkept\n<!-- end of table -->\n"
+    (tmp_path / "README.md").write_text(text)
+
+    told = update(tmp_path)
+
+    assert (tmp_path / "README.md").read_text() == text
+    assert told == [
+        f"left as it is: {each}, of which main-table.md has no table or not all rows"
+        for each in (begin, other)
+    ]
+
+
+def test_a_figure_is_that_of_the_table_here(tmp_path: Path) -> None:
+    reports = tmp_path / "results" / "reports" / "toy"
+    for part, picture in (("a", b"of a part"), ("main-table", b"of all")):
+        place = reports / "main-table" / "usual=True" if part == "a" else reports / part
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "main-table.md").write_text(REPORT)
+        (place / "curve.png").write_bytes(picture)
+    (tmp_path / "docs").mkdir()
+    table = "<!-- table: toy/main-table/usual=True -->\n<!-- end of table -->\n"
+    (tmp_path / "README.md").write_text(f"{table}![A curve](docs/curve-toy.png)\n")
+
+    assert update(tmp_path) == []
+    assert (tmp_path / "docs" / "curve-toy.png").read_bytes() == b"of a part"

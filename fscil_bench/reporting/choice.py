@@ -25,6 +25,7 @@ from fscil_bench.reporting.selectors import fitting
 from fscil_bench.reporting.statistics import PAIRING
 from fscil_bench.reporting.usual import (
     on_own_terms,
+    registered_protocol,
     ruler_variant,
     usual_params,
     usual_representation,
@@ -284,9 +285,19 @@ def plain_command(
 
 def own_rows(found: Chosen) -> Chosen:
     """Return the rows on their protocol's own shots, sessions and recipe; all, if there is none."""
-    registry = found.results.registry
-    own = found.where(lambda spec: on_own_terms(spec, registry))
+    registry, split = found.results.registry, _own_split(found)
+    own = found.where(lambda spec: on_own_terms(spec, registry, split=split))
     return own if own.labels else found
+
+
+def _own_split(found: Chosen) -> str | None:
+    """Return the split that a protocol's rows are meant to be on, None for the protocol's own.
+
+    Where no row has that, the shots are drawn: a copy of the data may have no published ones.
+    """
+    registry = found.results.registry
+    own = (spec.split == registered_protocol(spec, registry).split for spec in found.specs.values())
+    return None if any(own) else "seeded"
 
 
 def usual_rows(found: Chosen, *apart: str) -> Chosen:
@@ -296,11 +307,11 @@ def usual_rows(found: Chosen, *apart: str) -> Chosen:
     method those with nothing set by hand, and of class means the stronger variant too. A method
     without any such row keeps all its rows.
     """
-    registry = found.results.registry
+    registry, split = found.results.registry, _own_split(found)
 
     def meant(spec: RunSpec) -> bool:
         plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))
-        own = on_own_terms(spec, registry, *apart)
+        own = on_own_terms(spec, registry, *apart, split=split)
         return plain and usual_representation(spec, registry) and own
 
     having = {spec.method for spec in found.specs.values() if meant(spec)}

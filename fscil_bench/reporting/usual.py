@@ -52,10 +52,13 @@ def usual_run(spec: RunSpec, registry: Registry) -> bool:
     )
 
 
-def on_own_terms(spec: RunSpec, registry: Registry, *apart: str) -> bool:
-    """Return whether a run is on its protocol's shots, sessions and recipe, but for some fields."""
+def on_own_terms(spec: RunSpec, registry: Registry, *apart: str, split: str | None = None) -> bool:
+    """Return whether a run is on its protocol's shots, sessions and recipe, but for some fields.
+
+    `split` is what takes the place of the protocol's own.
+    """
     protocol = registered_protocol(spec, registry)
-    return alike(spec.protocol, protocol, *apart) and spec.split == protocol.split
+    return alike(spec.protocol, protocol, *apart) and spec.split == (split or protocol.split)
 
 
 def alike(one: Protocol, two: Protocol, *apart: str) -> bool:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
 from fscil_bench.errors import UsageError, nearest
 from fscil_bench.metrics import average_accuracy, performance_drop, performance_retention
+from fscil_bench.params import words
 from fscil_bench.protocol import Protocol
 
 FOLDER = Path(__file__).parent
-"""Where the tables lie: `published.csv`, and its papers, sources, terms and printed figures."""
+"""Where the tables lie: `published.csv`, and its papers, sources, terms, recipes and figures."""
 QUANTITIES = {"Avg": "average", "PD": "performance_drop", "PR": "performance_retention"}
 """What sources print beside accuracies, with the measure that it is."""
+COUNTERPART = ("counterpart", "params", "representation", "representation_params")
+"""Columns of `published_recipes.csv` that make a `Counterpart`; others make a `Training`."""
 PAPER = "paper:"
 """Stands before the name of a paper whose rows are meant."""
 
@@ -99,6 +102,50 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Counterpart:
+    """What here is meant to be a row's method: its name, and that of the representation it needs.
+
+    Parameters, of both, are those that tell it from others of the name, as text.
+    """
+
+    method: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+    representation: str = ""
+    representation_params: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How released code (or, where there is none, the paper) gets a row; "" is not told.
+
+    Attributes:
+        objective: of base training, where it is no representation's here.
+        schedule: of the rate, `cosine` or `step, FACTOR at EPOCH, EPOCH`.
+        augment: operations under their names here, in order.
+        fill: what AutoAugment fills uncovered places with.
+        batch_norm: images that batch normalisation sees at once, the batch's share of one GPU.
+        resize: shorter side in pixels that test images are brought to, or `none`.
+        session_0: what scores the base session, `the method` if what scores all others does.
+        source: where that is read.
+    """
+
+    objective: str = ""
+    batch_size: str = ""
+    lr: str = ""
+    schedule: str = ""
+    weight_decay: str = ""
+    augment: str = ""
+    fill: str = ""
+    temperature: str = ""
+    batch_norm: str = ""
+    precision: str = ""
+    resize: str = ""
+    session_0: str = ""
+    shots: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
 class PublishedRow:
     """One method on one protocol under its published name.
 
@@ -106,6 +153,7 @@ class PublishedRow:
         values: the first source's value of each session that is known, by session.
         others: what other sources print for the same method and session.
         printed: figures that sources print beside the row.
+        counterpart: the method here that is meant to be the same; None if there is none.
     """
 
     method: str
@@ -115,6 +163,8 @@ class PublishedRow:
     others: tuple[Value, ...] = ()
     terms: Terms = Terms()
     printed: tuple[Printed, ...] = ()
+    training: Training = Training()
+    counterpart: Counterpart | None = None
 
     @property
     def first_sources(self) -> list[Source]:
@@ -162,17 +212,24 @@ class PublishedRow:
         }
 
 
+def published_name(protocol: Protocol) -> str | None:
+    """Return the name under which papers print a protocol's rows; None if they print none.
+
+    A protocol that takes its shots from another one has that one's rows.
+    """
+    known = set(_table("published.csv")["protocol"])
+    return next((name for name in protocol.published_as if name in known), None)
+
+
 def published_rows(protocol: Protocol) -> list[PublishedRow]:
     """Return what is published for a protocol, the best last session at the end.
 
-    A protocol that takes its shots from another one has that one's rows. Rows with other sessions
-    than the protocol's are left out.
+    Rows with other sessions than the protocol's are left out.
     """
-    values = _table("published.csv")
-    name = next((n for n in protocol.published_as if n in set(values["protocol"])), None)
+    values, name = _table("published.csv"), published_name(protocol)
     if name is None:
         return []
-    sources = _sources()
+    sources, recipes = _sources(), _recipes(name)
     terms, printed = (
         table[table["protocol"] == name].set_index("method").drop(columns="protocol")
         for table in (_table("published_terms.csv"), _table("published_printed.csv"))
@@ -184,6 +241,7 @@ def published_rows(protocol: Protocol) -> list[PublishedRow]:
             sources,
             Terms(**terms.loc[method]) if method in terms.index else Terms(),
             tuple(Printed(*line) for line in printed[printed.index == method].to_numpy()),
+            recipes.get(str(method), {}),
         )
         for method, lines in values[values["protocol"] == name].groupby("method", sort=False)
     ]
@@ -223,6 +281,7 @@ def _row(
     sources: Mapping[str, Source],
     terms: Terms,
     printed: tuple[Printed, ...],
+    recipe: Mapping[str, str],
 ) -> PublishedRow:
     values = [
         Value(int(session), text, sources[source])
@@ -230,6 +289,7 @@ def _row(
     ]
     told = list(zip(values, lines["disagrees"] == "1", strict=True))
     method, backbone, pretraining = lines[["method", "backbone", "pretrained"]].iloc[0]
+    training = {name: text for name, text in recipe.items() if name not in COUNTERPART}
     return PublishedRow(
         method,
         backbone,
@@ -238,7 +298,28 @@ def _row(
         others=tuple(value for value, other in told if other),
         terms=terms,
         printed=printed,
+        training=Training(**training),
+        counterpart=_counterpart(*(recipe[name] for name in COUNTERPART)) if recipe else None,
     )
+
+
+def _counterpart(method: str, params: str, representation: str, own: str) -> Counterpart:
+    def values(text: str) -> dict[str, str]:
+        return dict(part.split("=") for part in words(text))
+
+    return Counterpart(method, values(params), representation, values(own))
+
+
+def _recipes(protocol: str) -> dict[str, dict[str, str]]:
+    """Return a protocol's lines of the table of counterparts and trainings, by published name."""
+    lines = _table("published_recipes.csv").to_dict("records")
+    return {
+        line["method"]: {
+            str(key): text for key, text in line.items() if key not in ("protocol", "method")
+        }
+        for line in lines
+        if line["protocol"] == protocol
+    }
 
 
 def _sources() -> dict[str, Source]:

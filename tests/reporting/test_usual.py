@@ -7,7 +7,7 @@ import pytest
 
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.protocol import Protocol
-from fscil_bench.reporting.choice import Chosen, chosen, usual_rows
+from fscil_bench.reporting.choice import Chosen, chosen, own_rows, usual_rows
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reporting.usual import (
     alike,
@@ -115,3 +115,25 @@ def test_rows_that_are_meant_where_only_methods_are_named(
         "stronger",
     ]
     assert kept(usual_rows, rows.keep(rows.labels[1:3])) == ["set", "outliers"]
+
+
+def test_where_no_row_is_on_the_published_shots_drawn_ones_are_meant(
+    factory: Any, toy_protocol: Protocol
+) -> None:
+    registry = load_registry()
+    published = toy_protocol.model_copy(update={"split": "canonical", "canonical_shots": "s.csv"})
+    registry.add(Plugin("protocol", "toy", published, Path(__file__), "test"))
+    params = {"alpha": 0.1, "kappa": 16.0}
+
+    def meant(*splits: str) -> list[list[str]]:
+        specs = [
+            factory.spec("teen", params=params | changed, protocol=published, split=split)
+            for split in splits
+            for changed in ({}, {"alpha": 0.3})
+        ]
+        found = chosen(Results(registry, runs=tuple(map(factory.write, specs))))
+        kept = [choose(found).specs.values() for choose in (usual_rows, own_rows)]
+        return [[f"{spec.split} {spec.params['alpha']}" for spec in each] for each in kept]
+
+    assert meant("seeded", "outlier:0.5") == [["seeded 0.1"], ["seeded 0.1", "seeded 0.3"]]
+    assert meant("canonical", "seeded") == [["canonical 0.1"], ["canonical 0.1", "canonical 0.3"]]

@@ -140,6 +140,14 @@ def test_rows_of_other_shots_or_sessions_wait_until_they_are_asked_for(
     assert len(labels(make(params=MainTable.Params(all=True)))) == 3
 
 
+def test_usual_rows_have_nothing_set_by_hand(factory: Any, make: Any) -> None:
+    for params in ({}, {"steps": 3}):
+        factory.write(factory.spec("ldc", params={"steps": 8, "widths": [64, 32]} | params))
+
+    assert set(labels(make())) == {"ldc (steps=8)", "ldc (steps=3)"}
+    assert labels(make(params=MainTable.Params(usual=True))) == ["ldc"]
+
+
 def test_methods_have_titles_and_are_cited(factory: Any, make: Any, registry: Registry) -> None:
     registry.plugins["method"]["free_lunch"] = load_registry().get("method", "free_lunch")
     for method in ("ncm", "free_lunch"):

@@ -11,7 +11,7 @@ from fscil_bench.errors import UsageError
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reports.published import PublishedRow, chosen_published, published_rows
-from fscil_bench.reports.published.rows import FOLDER
+from fscil_bench.reports.published.rows import FOLDER, Counterpart
 
 PROTOCOLS = ("cub200", "cifar100", "mini_imagenet")
 
@@ -108,7 +108,9 @@ def test_each_paper_prints_something_and_has_a_link_where_it_has_a_number() -> N
         assert paper["link"].endswith(number), paper
 
 
-@pytest.mark.parametrize("table", ["published_terms.csv", "published_printed.csv"])
+@pytest.mark.parametrize(
+    "table", ["published_terms.csv", "published_recipes.csv", "published_printed.csv"]
+)
 def test_what_is_said_of_rows_is_said_of_rows_that_are_there(table: str) -> None:
     rows = {(line["protocol"], line["method"]) for line in lines("published.csv")}
 
@@ -116,6 +118,27 @@ def test_what_is_said_of_rows_is_said_of_rows_that_are_there(table: str) -> None
 
     assert set(said) <= rows
     assert table == "published_printed.csv" or len(said) == len(set(said))
+
+
+def test_trainings_have_a_source_and_a_counterpart() -> None:
+    for line in lines("published_recipes.csv"):
+        assert line["source"] and line["counterpart"] and line["representation"], line
+
+
+def test_cecs_training_by_hand() -> None:
+    found = row("cifar100", "Decoupled-Cosine")
+
+    assert found.counterpart == Counterpart(
+        "ncm", {"space": "raw", "mean": "raw", "balanced": "0"}, "cosine", {}
+    )
+    told = found.training
+    assert (found.terms.epochs, told.batch_size, told.lr, told.weight_decay) == (
+        *("100", "128", "0.1", "0.0005"),
+    )
+    assert (told.schedule, told.augment, told.temperature) == (
+        *("step, 0.1 at 60, 70", "crop, flip", "16"),
+    )
+    assert row("cifar100", "SAVC").counterpart is None
 
 
 def test_no_table_names_a_place_on_a_machine() -> None:

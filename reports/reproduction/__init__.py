@@ -1,0 +1,1 @@
+"""What is measured beside what is published, and what differs between the two."""
