@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fscil_bench.api import (
         check,
+        export_features,
         load_episodes,
         load_runs,
         make_report,
@@ -33,6 +34,7 @@ _EXPORTS = {
     "Options": "fscil_bench.options",
     "StoredRun": "fscil_bench.store.runs",
     "check": "fscil_bench.api",
+    "export_features": "fscil_bench.api",
     "load_episodes": "fscil_bench.api",
     "load_runs": "fscil_bench.api",
     "make_report": "fscil_bench.api",
@@ -47,6 +49,7 @@ __all__ = [
     "StoredRun",
     "__version__",
     "check",
+    "export_features",
     "load_episodes",
     "load_runs",
     "make_report",

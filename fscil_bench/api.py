@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from fscil_bench.defaults import REPRESENTATION
+from fscil_bench.data.feature_file import FeatureFile, require_form, write_feature_file
+from fscil_bench.data.feature_match import feature_file_of
+from fscil_bench.defaults import FIRST_METHOD, REPRESENTATION
 from fscil_bench.episodes.run import plan_episodes
 from fscil_bench.episodes.run import run_episodes as make_episodes
 from fscil_bench.episodes.store import StoredEpisodes, episodes_frame, stored_episodes
@@ -318,6 +320,73 @@ def check(*files: Path | str) -> list[Verdict]:
         UsageError: a file cannot be loaded, or none of them brings one.
     """
     return check_plugins(Options(plugins=files).plugin_files)
+
+
+def export_features(
+    protocol: str | Path,
+    file: Path | str,
+    *,
+    representation: str = REPRESENTATION,
+    representation_seed: int = 0,
+    representation_params: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    views: str = "plain",
+    force: bool = False,
+    progress: bool | Progress = False,
+    options: Options = Options(),
+    **changes: Any,
+) -> FeatureFile:
+    """Write the features of all of a protocol's images, with labels and names, to a file.
+
+    The network is trained if it is not stored. Classes are in the data set's own order, whatever
+    the protocol's is, so that `run(..., features=file)` finds them.
+
+    Args:
+        protocol: a registered protocol, or the path of a TOML file.
+        file: what to write; its ending says in which form.
+        representation: a registered representation.
+        representation_seed: initialisation and order of base training.
+        representation_params: the representation's parameters, where they are not its defaults.
+        overrides: fields of the protocol or its recipe that are changed.
+        views: `plain`, or `flip`, averaged over image and mirror image.
+        force: replace a file that is there.
+        progress: True shows progress on stderr.
+        options: where things lie and how to compute.
+        changes: fields of `Options` by name.
+
+    Raises:
+        FscilError: anything that is wrong with the request, the data or the store.
+    """
+    _check_kinds(
+        representation=representation,
+        representation_params=representation_params,
+        overrides=overrides,
+        views=views,
+        force=force,
+        options=options,
+    )
+    path = Path(file)
+    require_form(path)  # known now, and not after base training
+    if path.exists() and not force:
+        raise UsageError(f"{path}: is there already; --force replaces it")
+    bench = Workbench.open(options.changed(**changes), _shown(progress))
+    request = RunRequest(
+        method=FIRST_METHOD,
+        protocol=str(protocol),
+        representation=representation,
+        representation_params=representation_params or {},
+        representation_seed=representation_seed,
+        split="seeded",
+        overrides=overrides or {},
+        views=views,
+    )
+    plan = bench.plan(request)
+    made = bench.features(plan, bench.trained(plan))["plain"]
+    folder = bench.registry.protocol(request.protocol)[1]
+    usual = bench.dataset(plan.spec.protocol.override(class_order="dataset"), folder)
+    written = feature_file_of(path.stem, plan.dataset, made.train, made.test, usual.class_keys)
+    write_feature_file(path, written)
+    return written
 
 
 def load_runs(

@@ -52,6 +52,9 @@ class Options:
     weights: Path | str | None = option(
         None, told="A file of pre-trained weights, or none. (default: the protocol's)"
     )
+    features: Path | str | None = option(
+        None, told="A file of features: nothing is trained, and no image is needed."
+    )
     network: Path | str | None = option(
         None,
         told="Take this network instead of training one: released, a name, or a file; see "
@@ -90,7 +93,7 @@ class Options:
         for each in (*vars(self).values(), *self.plugins):
             if "\0" in str(each):
                 raise UsageError(f"{str(each)!r}: a path holds no NUL character")
-        for name in ("data_root", "results", "cache"):
+        for name in ("data_root", "features", "results", "cache"):
             value = getattr(self, name)
             object.__setattr__(self, name, given_path(value))
         for name in ("weights", "network"):

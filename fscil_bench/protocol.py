@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PositiveInt = Annotated[int, Field(gt=0, le=1_000_000)]
 NaturalInt = Annotated[int, Field(ge=0, le=1_000_000)]
+FEATURES = "features"
+"""What stands for data set, backbone and representation of features that come from a file."""
 MOST = 1e38
 """What the weights' type can hold: a step of a larger rate is no number at all."""
 Channels = tuple[float, float, float]
@@ -127,6 +129,8 @@ class Protocol(_Frozen):
     name are left out. `data` is where a user's own data lie, relative to the protocol's file; it
     is in no key and no record, the images' digest is; nor is the place of `canonical_shots`, whose
     rows' digest is.
+    `features` is a file of features, likewise: nothing is trained then, and data set, backbone,
+    images and recipe may be left out, in which case the file is the data set.
     `reader_options` are passed on to the data set's reader. With `test_from_train` that fraction
     of every class's training images plays the test images, and the test half is never read.
     """
@@ -147,6 +151,7 @@ class Protocol(_Frozen):
     canonical_rows: str | None = None
     train_images: PositiveInt | None = None
     data: Annotated[str | None, Field(exclude=True)] = None
+    features: Annotated[str | None, Field(exclude=True)] = None
     reader_options: dict[str, int | float | str] = {}
     test_from_train: Annotated[float | None, Field(gt=0, lt=1)] = None
     backbone: str
@@ -211,7 +216,8 @@ class Protocol(_Frozen):
             UsageError: an unknown name, or a changed value does not fit.
         """
         # What a dump leaves out:
-        data = {**self.model_dump(), "data": self.data, "canonical_shots": self.canonical_shots}
+        places = ("data", "features", "canonical_shots")
+        data = {**self.model_dump(), **{name: getattr(self, name) for name in places}}
         known = {**Protocol.model_fields, **Recipe.model_fields}
         for name in changes:
             if name not in known:
@@ -338,6 +344,8 @@ def load_protocol(path: Path, known: Mapping[str, Path] | None = None) -> Protoc
             type; the message names file and line.
     """
     data = _read_toml(path, (), known or {})
+    if data.get("features"):
+        data = {**NOTHING_TRAINED, **data}
     refuse_unstorable(f"{path}:", data)
     try:
         protocol = Protocol.model_validate_json(
@@ -355,6 +363,15 @@ def load_protocol(path: Path, known: Mapping[str, Path] | None = None) -> Protoc
         raise UsageError(f"{where}: {problem}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: holds a value that no protocol can have: {error}") from error
+
+
+NOTHING_TRAINED: Mapping[str, Any] = {
+    "dataset": FEATURES,
+    "backbone": FEATURES,
+    "recipe": {"epochs": 0},
+    "images": {"size": 1, "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
+}
+"""What a protocol's file need not say where features come from a file; nothing reads it then."""
 
 
 def _no_value(value: Any) -> Any:
@@ -411,7 +428,7 @@ def _seen_from(folder: Path, other: Path, data: dict[str, Any]) -> dict[str, Any
     order = data.get("class_order")
     changed = {
         name: found(data[name])
-        for name in ("canonical_shots", "data")
+        for name in ("canonical_shots", "data", "features")
         if isinstance(data.get(name), str) and data[name]
     }
     if isinstance(order, str) and order.startswith("list:"):

@@ -15,7 +15,7 @@ from fscil_bench.training.backbones import feature_dim
 REGISTRY = load_registry()
 
 
-SHORT = {"base_epochs": 3, "epochs": 3, "unit_steps": 20}
+SHORT = {"base_epochs": 3, "epochs": 3, "unit_steps": 20, "projections": 40}
 """Parameters, of the methods that have them, that make learning short."""
 
 
@@ -28,6 +28,7 @@ def test_method(name: str) -> None:
 
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "adbs": [{"space": "tukey", "mean": "unit"}, {"steps": 0, "constraint": 0}],
     "free_lunch": [
         {"space": "raw", "alpha_mode": "ones"},
         {"head": "cosine"},
@@ -37,6 +38,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"byte_budget": 1152, "budget_mode": "low_rank"},
     ],
     "ft_cos": [{"space": "tukey", "steps": 3}, {"mean": "unit", "steps": 3}],
+    "gkeal": [{"centres": 25, "width": 0.3}, {"balance": 3, "ridge": 1e-9}],
     "icarl": [
         {"epochs": 1, "classifier": "softmax", "budget": 12, "trained": "last_block"},
         {"epochs": 1, "replay": "distilled", "batch_norm": "trained", "head": "linear"},
@@ -50,6 +52,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"covariance": "per_class", "borrowed": 0, "gamma1": 0, "gamma2": 0},
         {"space": "raw", "correlation": True},
     ],
+    "ranpac": [{"projections": 0}, {"projections": 300, "ridge": 1e-3}],
+    "ranpac_calibrated": [{"projections": 0, "alpha": 0, "samples_per_class": 1}],
     "teen": [{"space": "tukey"}, {"mean": "unit", "alpha": 1}, {"kappa": 0}],
 }
 
@@ -73,8 +77,10 @@ HARD: dict[str, list[dict[str, Any]]] = {
         {"covariance": "empirical", "virtual_classes": 0.5},
     ],
     "nc_fscil": [{"dim": 8}],
+    "ranpac": [{"projections": 10**7}],
+    "ranpac_calibrated": [{"projections": 10**7}],
 }
-"""Parameters that the toy sessions do not fit: six base classes in 12 dimensions, ten in all."""
+"""Parameters that the toy sessions do not fit (six base classes, ten in all), or no machine."""
 
 
 @pytest.mark.parametrize(("name", "params"), [(n, p) for n, all_ in HARD.items() for p in all_])

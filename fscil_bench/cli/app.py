@@ -15,6 +15,7 @@ from fscil_bench.cli.check import check
 from fscil_bench.cli.cite import cite
 from fscil_bench.cli.data import data_app
 from fscil_bench.cli.episodes import episodes
+from fscil_bench.cli.features import features_app
 from fscil_bench.cli.networks import networks_app
 from fscil_bench.cli.options import (
     NO_TEXTS,
@@ -62,6 +63,7 @@ app = typer.Typer(
 
 
 app.add_typer(data_app, name="data")
+app.add_typer(features_app, name="features")
 app.add_typer(networks_app, name="networks")
 app.command()(tune)
 app.command()(episodes)
@@ -193,7 +195,8 @@ def run(
         if len(finished) > 1:
             show(summary_table(finished, bench.registry))
         done = {each.spec.protocol.name for each in finished}
-        changed = bool(changes) or views != "plain" or split is not None
+        own = all(plan.spec.split == plan.spec.protocol.split for plan in plans)
+        changed = bool(changes) or views != "plain" or split is not None or not own
         say_tables({name: named[name] for name in done}, "main-table", options, changed)
 
 
@@ -259,8 +262,8 @@ def report(
 ) -> None:
     """Draw a table or figure from stored runs; name the runs it lacks, or make them.
 
-    --data-root, --device, --precision, --threads, --weights, --network, --unofficial-data and
-    --skip-broken are for --run-missing.
+    --data-root, --device, --precision, --threads, --weights, --features, --network,
+    --unofficial-data and --skip-broken are for --run-missing.
     """
     from fscil_bench.api import make_report, refuse_unread
 

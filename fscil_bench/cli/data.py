@@ -177,7 +177,15 @@ def clear(
 @data_app.command()
 @command()
 def scan(
-    folder: Annotated[str, typer.Argument(help="A folder of images, one folder a class; or CSV.")],
+    folder: Annotated[
+        str | None, typer.Argument(help="A folder of images, one folder a class; or CSV.")
+    ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            parser=given_path, metavar="<path>", help="A file of features in place of images."
+        ),
+    ] = None,
     way: Annotated[int, typer.Option(help="New classes a session.")] = 5,
     shot: Annotated[int, typer.Option(help="Images of each new class.")] = 5,
     base: Annotated[str, typer.Option(help="Base classes: a number, or a share like 60%.")] = "60%",
@@ -193,21 +201,30 @@ def scan(
         bool, typer.Option("--force", help="Let --out replace a file that is there.")
     ] = False,
 ) -> None:
-    """Print a protocol of your own images, or write it to a TOML file with --out FILE.
+    """Print a protocol of your own images or features, or write it to a TOML file with --out FILE.
 
     An error leaves no file, and `> FILE` an empty one.
     """
     from fscil_bench.data.scan import scan as scanned
+    from fscil_bench.data.scan import scan_features
     from fscil_bench.store.files import write_text
 
     place = given_path(folder)
-    if place is None:
-        raise UsageError("FOLDER is empty; name a folder of images, or . for this one")
+    if (place is None) == (features is None):
+        raise UsageError(
+            "FOLDER and --features: name a folder of images (. for this one), or a file of features"
+        )
     if out is not None:
         _check_target(out, force)
     elif force:
         raise UsageError("--force goes with --out FILE")
-    text = scanned(place, way, shot, base)
+    if features is not None:
+        text, remarks = scan_features(features, way, shot, base)
+        for remark in remarks:
+            say(remark)
+    else:
+        assert place is not None
+        text = scanned(place, way, shot, base)
     if out is None:
         show(text.rstrip())
         return

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fscil_bench.metrics import average_accuracy, mean_interval
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.protocol import FEATURES
 from fscil_bench.reporting.tables import escape_markdown
 from fscil_bench.running.commands import named_with_changes
 from fscil_bench.spec import RunSpec
@@ -54,7 +55,8 @@ def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:
 
 
 def _brought(spec: RunSpec) -> str:
-    name = spec.representation.name
+    brought = spec.representation
+    name = FEATURES if brought.backbone == FEATURES else brought.name
     return name if spec.views == "plain" else f"{name} + {spec.views}"
 
 

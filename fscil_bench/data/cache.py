@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from fscil_bench.data.lists import index_of
 from fscil_bench.data.pixels import Images, ImageWriter
 from fscil_bench.data.reader import (
     Dataset,
@@ -62,7 +63,7 @@ class ImageCache:
             DataError: the source is missing, damaged, or not what the reader reads.
         """
         source = reader.find(roots, self.digest)
-        if source.unofficial and not self.allow_unofficial:
+        if self.refuses(source):
             raise DataError(
                 f"data set {reader.name!r}: {source.unofficial}; --unofficial-data uses this copy "
                 "all the same, and marks the run and its row in every table"
@@ -76,6 +77,33 @@ class ImageCache:
             self._build(folder, reader, source, request)
         dataset = _open(folder, reader.name, self.store.cache)
         return replace(dataset, unofficial=source.unofficial)
+
+    def refuses(self, source: Source) -> bool:
+        """Return whether a source is a copy that is not to be used."""
+        return source.unofficial is not None and not self.allow_unofficial
+
+    def keep(self, dataset: Dataset) -> Dataset:
+        """Store a data set whose features come from a file, and return it mapped.
+
+        Reports then find its features and labels without the file.
+        """
+        index = index_of(dataset)
+        identity = [FORMAT, dataset.fingerprint, dataset.skipped, asdict(index)]
+        folder = self.store.cache_folder("images", f"{dataset.name}-{digest_of(identity)}")
+        mark(self.store.cache)
+        if not (folder / "meta.json").exists():
+            with replaced_folder(folder, "meta.json") as new:
+                for half, array in (("train", dataset.train), ("test", dataset.test)):
+                    writer = ImageWriter(new / half)
+                    for _ in range(len(array)):
+                        writer.add(np.empty((0, 0, 3), np.uint8))
+                    writer.close()
+                    np.save(new / f"{half}_labels.npy", array.labels)
+                    np.save(new / f"{half}_numbers.npy", array.numbers)
+                    np.save(new / f"{half}_features.npy", np.asarray(array.features))
+                _write_meta(new, index, dataset.fingerprint, dataset.skipped)
+        stored = _open(folder, dataset.name, self.store.cache)
+        return replace(stored, unofficial=dataset.unofficial, matching=dataset.matching)
 
     def digest(self, path: Path, algorithm: str) -> str:
         """Return a file's digest, remembered while its size and times do not change."""
@@ -113,16 +141,8 @@ class ImageCache:
                 content.end_half([item.label for item in kept[half]])
             if broken and not self.skip_broken:
                 raise _all_broken(reader.name, broken)
-            meta = {
-                "class_names": index.class_names,
-                "class_keys": index.class_keys or index.class_names,
-                "fingerprint": content.value,
-                "skipped": len(broken),
-                "train_keys": [item.key for item in kept["train"]],
-                "test_keys": [item.key for item in kept["test"]],
-                "files": {path.name: file_digest(path) for path in sorted(new.iterdir())},
-            }
-            write_text(new / "meta.json", json.dumps([digest_of(meta), meta], ensure_ascii=False))
+            stored = replace(index, train=tuple(kept["train"]), test=tuple(kept["test"]))
+            _write_meta(new, stored, content.value, len(broken))
 
 
 def decoded_datasets(store: Store, name: str) -> Iterator[Dataset]:
@@ -196,6 +216,20 @@ def _all_broken(name: str, broken: Sequence[DataError]) -> DataError:
     )
 
 
+def _write_meta(folder: Path, index: DatasetIndex, fingerprint: str, skipped: int) -> None:
+    """Finish the folder of a data set: names and keys, and the digest of each of its files."""
+    meta = {
+        "class_names": index.class_names,
+        "class_keys": index.class_keys or index.class_names,
+        "fingerprint": fingerprint,
+        "skipped": skipped,
+        "train_keys": [item.key for item in index.train],
+        "test_keys": [item.key for item in index.test],
+        "files": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
+    }
+    write_text(folder / "meta.json", json.dumps([digest_of(meta), meta], ensure_ascii=False))
+
+
 def _save_labels(folder: Path, half: str, items: Sequence[Item], numbers: np.ndarray) -> None:
     labels = np.array([item.label for item in items], dtype=np.int64)
     np.save(folder / f"{half}_labels.npy", labels)
@@ -214,9 +248,11 @@ def _open(folder: Path, name: str, cache: Path) -> Dataset:
             labels = np.load(folder / f"{half}_labels.npy", allow_pickle=False)
             numbers = np.load(folder / f"{half}_numbers.npy", allow_pickle=False)
             keys = tuple(meta[f"{half}_keys"])
+            given = folder / f"{half}_features.npy"
+            features = np.load(given, mmap_mode="r") if given.name in meta["files"] else None
             if not len(images) == len(labels) == len(numbers) == len(keys):
                 raise ValueError(f"the {half} files do not belong together")
-            halves[half] = ImageArray(images, labels, numbers, keys)
+            halves[half] = ImageArray(images, labels, numbers, keys, features)
         return Dataset(
             name=name,
             class_names=tuple(meta["class_names"]),
@@ -235,6 +271,21 @@ def _damaged(folder: Path, problem: object) -> DataError:
         f"{folder}: the image cache is damaged ({problem}); remove the folder, by hand or with "
         f"`fscil-bench data clear {folder}`, and the images are decoded again"
     )
+
+
+def numbered(index: DatasetIndex, name: str) -> DatasetIndex:
+    """Return what a reader lists, checked, with the numbers that its images would be stored with.
+
+    Raises:
+        DataError: its labels do not fit its classes, or its halves overlap.
+    """
+    _check(index, name)
+
+    def half(items: Sequence[Item]) -> tuple[Item, ...]:
+        numbers = _numbers(items, items).tolist()
+        return tuple(replace(i, number=n) for i, n in zip(items, numbers, strict=True))
+
+    return replace(index, train=half(index.train), test=half(index.test))
 
 
 def _numbers(items: Sequence[Item], kept: Sequence[Item]) -> np.ndarray:

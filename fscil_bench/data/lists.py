@@ -137,14 +137,14 @@ class _Known:
             for item in items:
                 if half == "train":
                     self._numbers.setdefault(item.number, []).append((half, item))
-                for end in _ends(item.key):
+                for end in path_ends(item.key):
                     self._ends.setdefault(end, []).append((half, item))
 
     def find(self, entry: Entry) -> tuple[str, Item]:
         """Return the half and the item that an entry means."""
         if entry.path is None:
             return self._only(entry, str(entry.index), self._numbers.get(entry.index, []))
-        for end in _ends(entry.path):
+        for end in path_ends(entry.path):
             # A bare file name alone says too little: the path must name its class as well.
             found = [
                 (half, item)
@@ -220,7 +220,7 @@ def _refuse_repeated(folder: Path, rows: Iterable[Row]) -> None:
         )
 
 
-def _ends(path: str) -> Iterator[str]:
+def path_ends(path: str) -> Iterator[str]:
     """Yield a path, then what is left of it without its first folder, and so on."""
     yield path
     while "/" in path:

@@ -180,13 +180,15 @@ class DatasetReader(Contract):
 class ImageArray:
     """Half of a data set: `images`, memory-mapped; `labels` (n,); `keys`.
 
-    `numbers` (n,) are how published lists of shots name the images.
+    `numbers` (n,) are how published lists of shots name the images. Where `features` (n, D) come
+    from a file, the images have no pixels.
     """
 
     images: Images
     labels: np.ndarray
     numbers: np.ndarray
     keys: tuple[str, ...]
+    features: np.ndarray | None = None
 
     def of_class(self, label: int) -> np.ndarray:
         """Return the indices of the samples of class `label`, in stored order."""
@@ -198,7 +200,8 @@ class ImageArray:
             return self
         keys = tuple(self.keys[i] for i in members)
         images = self.images.part(members)
-        return ImageArray(images, self.labels[members], self.numbers[members], keys)
+        features = None if self.features is None else self.features[members]
+        return ImageArray(images, self.labels[members], self.numbers[members], keys, features)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -209,7 +212,9 @@ class Dataset:
     """A data set ready for use.
 
     `class_keys` are how published lists of shots name the classes; `fingerprint` identifies the
-    decoded content; `skipped` counts broken images that were left out.
+    decoded content; `skipped` counts broken images that were left out. `matching` says how
+    features from a file came to its samples: by `name`, by `order`, or that the `file` itself is
+    the data set; empty without a file.
     """
 
     name: str
@@ -220,6 +225,13 @@ class Dataset:
     fingerprint: str
     unofficial: str | None = None
     skipped: int = 0
+    matching: str = ""
+
+    @property
+    def features(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Training and test features (n, D) where they come from a file."""
+        train, test = self.train.features, self.test.features
+        return None if train is None or test is None else (train, test)
 
 
 def reordered(dataset: Dataset, order: str, folder: Path) -> Dataset:

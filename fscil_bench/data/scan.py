@@ -15,10 +15,13 @@ from statistics import median
 
 from PIL import Image
 
+from fscil_bench.data.feature_file import read_feature_file
+from fscil_bench.data.feature_match import alone
+from fscil_bench.data.lists import index_of
 from fscil_bench.data.reader import DatasetIndex, DatasetReader, Item, ReadRequest, Source
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.plugins.registry import Registry, load_registry
-from fscil_bench.protocol import ImageSpec
+from fscil_bench.protocol import FEATURES, ImageSpec
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """ImageNet's channel statistics, which the field uses for photographs of any kind."""
@@ -99,9 +102,7 @@ def scan(
         DataError: too few classes, or images of a class; class, number and need are named.
         UsageError: a number makes no sense.
     """
-    for what, number in (("--way", way), ("--shot", shot)):
-        if number < 1:
-            raise UsageError(f"{what} {number}: must be 1 or more")
+    _check_positive(way, shot)
     given = {"test_fraction": test_fraction, "split_seed": split_seed}
     asked: Options = {key: value for key, value in given.items() if value is not None}
     registry = load_registry()
@@ -115,6 +116,36 @@ def scan(
     return _toml(name, folder, index, shape, side, options)
 
 
+def scan_features(
+    file: Path, way: int, shot: int, base: str, name: str | None = None
+) -> tuple[str, tuple[str, ...]]:
+    """Return the TOML of a protocol on a file of features, and remarks on how that was read.
+
+    Classes are in the order of their labels; the other arguments are those of `scan`.
+
+    Raises:
+        DataError: the file cannot be used, or has too few classes, or samples of a class.
+        UsageError: a number makes no sense, or the file is not there.
+    """
+    _check_positive(way, shot)
+    found = read_feature_file(file)
+    index = index_of(alone(found, FEATURES))
+    shape = _shape(file, found.classes, way, shot, base)
+    _check_images(file, index, shape)
+    lines = [
+        *_comment(
+            f"{shape.classes} classes in the order of their labels, with {_counts(index, shape)}. "
+            f"Features from a file, D = {found.dim}: nothing is trained."
+        ),
+        *_session_lines(index, shape),
+        f"name = {_quoted(name or _free_name(file, load_registry()))}",
+        f"title = {_quoted(_title(file))}",
+        f"features = {_quoted(str(file.resolve()))}  # may be relative to this file",
+        *_shape_lines(shape),
+    ]
+    return "\n".join(lines) + "\n", found.remarks
+
+
 def _index(reader: DatasetReader, source: Source, asked: Options) -> tuple[DatasetIndex, Options]:
     """Return all images, and the options with which the reader listed them."""
     spec = ImageSpec(size=FORMS[0].size, mean=MEAN, std=STD)
@@ -124,6 +155,12 @@ def _index(reader: DatasetReader, source: Source, asked: Options) -> tuple[Datas
     except UsageError:
         # Data with halves of their own take no options; that matters only if some were asked for.
         return reader.index(source, ReadRequest(0, spec, asked)), asked
+
+
+def _check_positive(way: int, shot: int) -> None:
+    for what, number in (("--way", way), ("--shot", shot)):
+        if number < 1:
+            raise UsageError(f"{what} {number}: must be 1 or more")
 
 
 def _shape(folder: Path, classes: int, way: int, shot: int, base: str) -> Shape:
@@ -217,17 +254,25 @@ def _title(folder: Path) -> str:
 
 
 def _head(index: DatasetIndex, shape: Shape, form: Form, side: float) -> list[str]:
-    halves = [
+    text = (
+        f"{shape.classes} classes in the sorted order of their names, with "
+        f"{_counts(index, shape)}. The median shorter side of the images is {side:g} pixels, hence "
+        f"{form.size}×{form.size} and {form.backbone}."
+    )
+    return [*_comment(text), *_session_lines(index, shape)]
+
+
+def _counts(index: DatasetIndex, shape: Shape) -> str:
+    halves = ((index.train, "training"), (index.test, "test"))
+    return " and ".join(
         f"{len(half)} {what} images ({_spread(half, shape.classes)} a class)"
-        for half, what in ((index.train, "training"), (index.test, "test"))
-    ]
+        for half, what in halves
+    )
+
+
+def _session_lines(index: DatasetIndex, shape: Shape) -> list[str]:
     names = [_quoted(name) for name in index.class_names]
-    lines = [
-        f"{shape.classes} classes in the sorted order of their names, with {halves[0]} and "
-        f"{halves[1]}. The median shorter side of the images is {side:g} pixels, hence "
-        f"{form.size}×{form.size} and {form.backbone}.",
-        f"Base session, {shape.base} classes: {', '.join(names[: shape.base])}",
-    ]
+    lines = [f"Base session, {shape.base} classes: {', '.join(names[: shape.base])}"]
     for session in range(shape.sessions):
         start = shape.base + session * shape.way
         lines.append(f"Session {session + 1}: {', '.join(names[start : start + shape.way])}")
@@ -243,12 +288,7 @@ def _top(folder: Path, name: str, shape: Shape, form: Form, options: Options) ->
         f"title = {_quoted(_title(folder))}",
         'dataset = "folder"',
         f"data = {_quoted(str(folder.resolve()))}  # may be relative to this file",
-        f"classes = {shape.classes}",
-        f"base_classes = {shape.base}",
-        f"way = {shape.way}",
-        f"shot = {shape.shot}",
-        f"sessions = {shape.sessions}",
-        'split = "seeded"',
+        *_shape_lines(shape),
         f"backbone = {_quoted(form.backbone)}",
         f'pretraining = "none"{weights}',
     ]
@@ -256,6 +296,17 @@ def _top(folder: Path, name: str, shape: Shape, form: Form, options: Options) ->
         inner = ", ".join(f"{key} = {value}" for key, value in options.items())
         lines.insert(4, f"reader_options = {{ {inner} }}")
     return lines
+
+
+def _shape_lines(shape: Shape) -> list[str]:
+    return [
+        f"classes = {shape.classes}",
+        f"base_classes = {shape.base}",
+        f"way = {shape.way}",
+        f"shot = {shape.shot}",
+        f"sessions = {shape.sessions}",
+        'split = "seeded"',
+    ]
 
 
 def _tables(form: Form) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.protocol import FEATURES
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.facts import (
     axes_text,
@@ -63,11 +64,13 @@ def _method(spec: RunSpec, records: Records) -> Facts:
 
 def _data(spec: RunSpec, records: Records, scored: int) -> Facts:
     protocol, images = spec.protocol, image_facts(spec, records)
+    size = f"{protocol.images.size} × {protocol.images.size}"
+    shown = {} if spec.representation.backbone == FEATURES else {"image size": size}
     return {
         "protocol": f"{protocol.title} ({protocol.name}), data set {protocol.dataset}",
         "classes": f"{protocol.base_classes} base + {protocol.sessions} sessions × "
         f"{protocol.way_text} new, {protocol.shot} shots each; class order {protocol.class_order}",
-        "image size": f"{protocol.images.size} × {protocol.images.size}",
+        **shown,
         "images": f"{images['train_images']}; {images['test_images']}",
         "test images scored": f"{scored} in the last session",
     }
@@ -77,6 +80,8 @@ def _representation(spec: RunSpec, records: Records, precision: str) -> Facts:
     brought = spec.representation
     best = [record.representation_log.get("best_epoch") for record in records]
     chosen = _several(f"epoch {epoch}" for epoch in best if epoch is not None)
+    if brought.backbone == FEATURES:
+        return {"features": f"from a file: {brought.pretraining}"}
     rule, views = checkpoint_rule(brought.recipe), spec.views
     recipe = brought.recipe.model_dump(mode="json", exclude={"epochs", "checkpoint"})
     return {
@@ -166,6 +171,8 @@ def parameter_count(backbone: str) -> int:
 
 def _code(kind: str, name: str, digest: str, registry: Registry) -> str:
     """Return a digest of code, and whether what is installed is that code."""
+    if not digest:
+        return "none, nothing is trained"
     if name not in registry.names(kind):
         return f"{digest} (not installed here)"
     same = registry.get(kind, name).digest() == digest

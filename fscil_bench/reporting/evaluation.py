@@ -16,7 +16,7 @@ from fscil_bench.running.commands import command_for
 from fscil_bench.running.pseudo import SUFFIX, base_training_data
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import Store, StoredRun
-from fscil_bench.training.features import stored_features
+from fscil_bench.training.features import Features, stored_features
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ class Evaluation:
         for dataset in self._datasets(spec):
             train, test = dataset.train, dataset.test
             key, counts = spec.representation.key, (len(train), len(test))
-            found = stored_features(self.store, key, *counts, spec.views)
+            if dataset.features is not None:
+                found: Features | None = Features(*dataset.features)
+            else:
+                found = stored_features(self.store, key, *counts, spec.views)
             if found is not None:
                 return EvaluationFeatures(
                     _frozen(found.train),

@@ -8,7 +8,7 @@ import pandas as pd
 
 from fscil_bench.episodes.store import EpisodesRecord
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import Recipe
+from fscil_bench.protocol import FEATURES, Recipe
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.labels import (
     changed_params,
@@ -66,7 +66,9 @@ def unequal_lines(specs: Sequence[RunSpec]) -> list[str]:
 
 def training_facts(spec: RunSpec, registry: Registry) -> dict[str, str]:
     """Return how a specification's network is trained: phrases by name, in order of showing."""
-    protocol, representation = spec.protocol, spec.representation
+    representation, epochs = spec.representation, spec.representation.recipe.epochs
+    if representation.backbone == FEATURES:
+        return {"backbone": f"features from a file: {representation.pretraining}"}
     changed = named_values(
         changed_params(registry, "representation", representation.name, representation.params)
     )
@@ -74,8 +76,8 @@ def training_facts(spec: RunSpec, registry: Registry) -> dict[str, str]:
         "backbone": f"backbone {representation.backbone}",
         "pre-training": f"pre-training {representation.pretraining}",
         "representation": f"representation {', '.join([representation.name, *changed])}",
-        "epochs": f"{protocol.recipe.epochs} epoch{'s' * (protocol.recipe.epochs != 1)}",
-        "checkpoint": f"checkpoint: {checkpoint_rule(protocol.recipe)}",
+        "epochs": f"{epochs} epoch{'s' * (epochs != 1)}",
+        "checkpoint": f"checkpoint: {checkpoint_rule(representation.recipe)}",
         "precision": f"precision {representation.precision}",
     }
 
@@ -84,9 +86,11 @@ def row_facts(chosen: Chosen, label: str) -> dict[str, str]:
     """Return what a table states of a row: phrases by name, in the order of showing."""
     spec, registry = chosen.spec(label), chosen.results.registry
     records = [run.record for run in chosen.runs(label)]
+    trained = training_facts(spec, registry)
+    if "precision" in trained:
+        trained["precision"] = f"precision {precision_text(chosen.of(label))}"
     facts = {
-        **training_facts(spec, registry),
-        "precision": f"precision {precision_text(chosen.of(label))}",
+        **trained,
         **image_facts(spec, records),
         "split": f"split {spec.split}",
         "axes": axes_text(chosen.axes(label), spec.split),

@@ -9,6 +9,7 @@ from typing import Any
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.protocol import FEATURES
 from fscil_bench.running.commands import default_params
 from fscil_bench.spec import RunSpec
 
@@ -90,9 +91,11 @@ def _name(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> Row
     said = inner or representation.name != REPRESENTATION
     brought = f"[{', '.join([representation.name, *inner])}]" if said else ""
     outer = _shown(registry, "method", spec.method, spec.params, [s.params for s in siblings])
-    settings = [_settings(s) for s in siblings]
+    # A network and a file of features are not told apart by how the network was trained.
+    settings = [_settings(s) for s in siblings if _from_file(s) == _from_file(spec)]
     mine = _settings(spec)
     told = [name for name in mine if name == "views" and spec.views != PLAIN]
+    told += [name for name in mine if name == FEATURES and len(settings) < len(siblings)]
     told += [name for name in _differing(settings) if name not in told]
     outer += named_values({name: mine.get(name, _ABSENT) for name in told})
     return RowName(method_title(spec.method, registry), brought, tuple(outer))
@@ -134,6 +137,8 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
             settings.update({f"image {key}": v for key, v in value.items()})
         else:
             settings[name] = value
+    if _from_file(spec):
+        return settings | {FEATURES: representation["pretraining"]}
     settings["data fingerprint"] = representation["data_fingerprint"]
     if spec.representation.network:
         settings["network"] = spec.representation.network_title
@@ -141,6 +146,10 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
         if representation[name] != protocol[name]:
             settings[f"representation's {name}"] = representation[name]
     return settings
+
+
+def _from_file(spec: RunSpec) -> bool:
+    return spec.representation.backbone == FEATURES
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -12,7 +12,7 @@ from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.plugins.registry import FILE, Registry
-from fscil_bench.protocol import Protocol, Recipe
+from fscil_bench.protocol import FEATURES, Protocol, Recipe
 from fscil_bench.request import Wanted, seeds_text
 from fscil_bench.running.pseudo import SUFFIX
 from fscil_bench.running.sessions import LISTED
@@ -113,6 +113,7 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
         changed = {n: value for n, value in changed.items() if n not in Recipe.model_fields}
     words += override_words(changed)
     words += _network_words(brought)
+    words += _feature_words(spec, registry)
     words += ["--precision", brought.precision]
     words += ["--views", spec.views] if spec.views != "plain" else []
     defaults = default_params(registry, "method", spec.method, protocol)
@@ -121,6 +122,16 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     if not brought.network:
         words += _settings("--set-representation", brought.params, defaults)
     return f"fscil-bench run {shlex.join(words)}"
+
+
+def _feature_words(spec: RunSpec, registry: Registry) -> list[str]:
+    """Return the option that names a file of features, unless the protocol does."""
+    name = spec.protocol.name.removesuffix(SUFFIX)
+    known = registry.plugins.get("protocol", {}).get(name)
+    named = spec.protocol.dataset == FEATURES or (known is not None and known.value.features)
+    if spec.representation.backbone != FEATURES or named:
+        return []
+    return ["--features", f"{UNKNOWN_FOLDER}/{spec.representation.pretraining.partition(' (')[0]}"]
 
 
 def _network_words(brought: RepresentationSpec) -> list[str]:

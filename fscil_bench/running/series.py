@@ -9,6 +9,7 @@ from fscil_bench.errors import FscilError, UsageError, WriteError, nearest
 from fscil_bench.plugins.registry import Registry, expand_methods
 from fscil_bench.progress import Progress
 from fscil_bench.request import RunRequest
+from fscil_bench.running.feature_runs import lacking as lacking_features
 from fscil_bench.running.tuning import with_choices
 from fscil_bench.running.workbench import Workbench
 
@@ -65,23 +66,39 @@ def requested(
         for protocol in protocols
         for brought in representations
         for base_seed in representation_seeds
-        for method in fitting_methods(methods, brought, registry, bench.progress.say)
+        for method in fitting_methods(
+            methods,
+            brought,
+            registry,
+            bench.progress.say,
+            bench.feature_path(*registry.protocol(protocol)) is not None,
+        )
         for seed in seeds
     ]
     return with_choices(bench, requests) if tuned else requests
 
 
 def fitting_methods(
-    asked: Sequence[str], representation: str, registry: Registry, say: Callable[[str], None]
+    asked: Sequence[str],
+    representation: str,
+    registry: Registry,
+    say: Callable[[str], None],
+    from_file: bool = False,
 ) -> list[str]:
     """Return the methods that can stand on a representation, and say which of a group cannot.
+
+    With `from_file` they must do with features from a file.
 
     A method asked for by its own name stays, so that it is refused with the reason.
     """
     brought = set(registry.get("representation", representation).value.extras)
     fitting = []
     for name in expand_methods(asked, registry):
-        lacking = set(registry.get("method", name).value.needs.extras) - brought
+        needs = registry.get("method", name).value.needs
+        if from_file and name not in asked and (lack := lacking_features(needs)):
+            say(f"{name} is left out, as features from a file lack {lack}")
+            continue
+        lacking = set(needs.extras) - brought
         if not lacking or name in asked:
             fitting.append(name)
             continue

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 
 from fscil_bench.data.cache import ImageCache
+from fscil_bench.data.feature_file import FeatureFile, read_feature_file
+from fscil_bench.data.feature_match import with_features
 from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
@@ -26,9 +28,10 @@ from fscil_bench.params import params_dict, parse_params, published_params, refu
 from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.progress import Progress, Silent
-from fscil_bench.protocol import ImageSpec, Protocol
+from fscil_bench.protocol import FEATURES, ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
+from fscil_bench.running.feature_runs import of_features, refuse_unfit
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
 from fscil_bench.running.runner import named, run_sessions
 from fscil_bench.running.sessions import (
@@ -71,7 +74,7 @@ from fscil_bench.training.features import (
     is_begun,
     weights_file,
 )
-from fscil_bench.training.given import given_network
+from fscil_bench.training.given import given_features, given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages
 from fscil_bench.training.networks import (
     NetworkFile,
@@ -130,9 +133,12 @@ class Workbench:
         if told:
             self.progress.say(told)
         self._datasets: dict[str, Dataset] = {}
+        self._arranged: dict[str, Dataset] = {}
         self._networks: dict[tuple[str, str, int], NetworkFile] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
+        self._feature_files: dict[Path, FeatureFile] = {}
+        self._said: set[str] = set()
 
     @classmethod
     def open(cls, options: Options, progress: Progress | None = None) -> Workbench:
@@ -158,6 +164,8 @@ class Workbench:
         protocol = protocol.override(**request.overrides)
         params, parameters = _resolved(method, protocol, request.params, request.chosen)
         brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
+        file = self._feature_file(protocol, folder)
+        refuse_unfit(request, self.options, file, params, self.registry)
         network = self._network_file(request, protocol)
         if network is not None:
             protocol = protocol.override(**vars(network.card.spec.recipe))
@@ -167,15 +175,16 @@ class Workbench:
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        if not protocol.recipe.epochs:
+        if not protocol.recipe.epochs and file is None:
             _check_given(request, protocol, self._pretraining(protocol))
-        pretraining, dataset = self._inputs(protocol, folder, network)
+        if file is None:
+            pretraining, dataset = self._inputs(protocol, folder, network)
+        else:
+            pretraining, dataset = Pretraining(file.title), self.dataset(protocol, folder)
         terms = _terms(protocol, dataset)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
-        split, table = _split(request, protocol, folder, dataset)
-        if table is not None:
-            canonical_shots(table, protocol, dataset)  # known now, and not after base training
+        split, table = self._split(request, protocol, folder, dataset)
         representation = RepresentationSpec(
             name=brought.name,
             params=params_dict(brought_params),
@@ -192,10 +201,12 @@ class Workbench:
             code=brought.digest(),
             engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
         )
-        if network is None:
-            representation = self._at_precision(representation)
-        else:
+        if file is not None:
+            representation = of_features(representation, file, engine_digest(*FROM_FILE))
+        elif network is not None:
             representation = network.representation(dataset, engine_digest(*TAKEN))
+        else:
+            representation = self._at_precision(representation)
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
@@ -278,6 +289,24 @@ class Workbench:
 
     def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
         """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
+        file = self._feature_file(protocol, folder)
+        if file is None:
+            dataset = self._decoded(protocol, folder)
+        else:
+            dataset = self._with_features(protocol, folder, file)
+        order, tested = protocol.class_order, protocol.test_from_train
+        cut = [order, str(folder), tested, protocol.classes_used]
+        key = digest_of([dataset.name, dataset.fingerprint, *cut])
+        if key not in self._arranged:  # features are copied, and many plans may share them
+            arranged = reordered(dataset, order, folder)
+            if tested is not None:
+                arranged = base_training_data(arranged, protocol)
+            self._arranged[key] = arranged
+        check_dataset(protocol, self._arranged[key])
+        return self._arranged[key]
+
+    def _decoded(self, protocol: Protocol, folder: Path) -> Dataset:
+        """Return the protocol's data set as its reader gives it."""
         reader, roots = self._reader(protocol, folder)
         request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
         images = request.images.model_dump()
@@ -285,11 +314,62 @@ class Workbench:
         if key not in self._datasets:
             cache = self._image_cache()
             self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
-        dataset = reordered(self._datasets[key], protocol.class_order, folder)
-        if protocol.test_from_train is not None:
-            dataset = base_training_data(dataset, protocol)
-        check_dataset(protocol, dataset)
-        return dataset
+        return self._datasets[key]
+
+    def feature_path(self, protocol: Protocol, folder: Path) -> Path | None:
+        """Return the file that features come from, if they do."""
+        own = folder / protocol.features if protocol.features else None
+        return Path(self.options.features) if self.options.features else own
+
+    def _feature_file(self, protocol: Protocol, folder: Path) -> FeatureFile | None:
+        path = self.feature_path(protocol, folder)
+        if path is None:
+            return None
+        if path not in self._feature_files:
+            self._feature_files[path] = read_feature_file(path)
+            for remark in self._feature_files[path].remarks:
+                self._say_once(remark)
+        return self._feature_files[path]
+
+    def _with_features(self, protocol: Protocol, folder: Path, file: FeatureFile) -> Dataset:
+        """Return the protocol's data set with features from a file, and no pixels."""
+        key = digest_of([file.digest, protocol.dataset, protocol.classes, protocol.reader_options])
+        if key not in self._datasets:
+            request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
+            reader, roots = None, self.options.data_roots
+            if protocol.dataset != FEATURES:
+                plugin, roots = self._reader(protocol, folder)
+                reader = plugin.value()
+            self._datasets[key], remarks = with_features(
+                file, protocol.dataset, reader, roots, request, self._image_cache()
+            )
+            for remark in remarks:
+                self._say_once(remark)
+        return self._datasets[key]
+
+    def _split(
+        self, request: RunRequest, protocol: Protocol, folder: Path, dataset: Dataset
+    ) -> tuple[str, CanonicalShots | None]:
+        """Return the split's name and the table of its shots, which are known to be there.
+
+        They need not be in a file of features that is the data set: then shots are drawn, unless
+        the published ones are asked for.
+        """
+        split, table = _split(request, protocol, folder, dataset)
+        if table is not None:
+            try:
+                canonical_shots(table, protocol, dataset)  # known now, and not after base training
+            except UsageError as error:
+                if dataset.matching != "file" or request.split or request.index_list:
+                    raise
+                self._say_once(f"shots are drawn (--split seeded), the published are not: {error}")
+                return "seeded", None
+        return split, table
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self.progress.say(text)
 
     def _reader(self, protocol: Protocol, folder: Path) -> tuple[Plugin, tuple[Path, ...]]:
         """Return the protocol's reader, and where it looks."""
@@ -370,7 +450,12 @@ class Workbench:
             made, device, given = plan.representation, self.device, plan.pretraining
             folder = self.store.representation_folder(spec.key)
             with named(made, "in base training"):
-                if plan.network is not None:
+                if train.features is not None:
+                    rows, labels = train.features[base], train.labels[base]
+                    self._trained[spec.key] = given_features(
+                        spec, made.scale(), rows, labels, folder
+                    )
+                elif plan.network is not None:
                     self._trained[spec.key] = taken_network(spec, plan.network, device, folder)
                 elif spec.recipe.epochs:
                     training = BaseTraining(spec, made, part(base), part(heldout), device, given)
@@ -389,6 +474,8 @@ class Workbench:
     def _view(
         self, plan: Plan, trained: TrainedRepresentation, view: str, views: Views
     ) -> Features:
+        if plan.dataset.features is not None:
+            return Features(*plan.dataset.features)
         key = (trained.key, view, views)
         if key not in self._features:
             self._features[key] = self._source(plan, trained).load(plan.dataset, view, views)
@@ -480,6 +567,8 @@ tells; how features are read is in the digest of a run, and keys their cache.
 """
 GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a base network from a file."""
+FROM_FILE = (given_features, Protocol.session_classes)
+"""Likewise of features from a file."""
 TAKEN = (taken_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a network that is taken with all that came out beside it."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
@@ -575,8 +664,9 @@ def _terms(protocol: Protocol, dataset: Dataset) -> Terms:
     images = min(len(dataset.train.of_class(label)) for label in base)
     fraction = protocol.recipe.holdout
     held = min(images - 1, max(1, round(fraction * images))) if fraction else 0
+    given = dataset.train.features
     return Terms(
-        feature_dim=feature_dim(protocol.backbone),
+        feature_dim=feature_dim(protocol.backbone) if given is None else given.shape[1],
         base_classes=len(base),
         classes=protocol.classes_used,
         shot=protocol.shot,
@@ -591,6 +681,19 @@ def _spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
     return int(counts.min()), int(counts.max())
 
 
+def _matching_flags(plan: Plan) -> list[str]:
+    """Return what a table must say of how features from a file came to samples."""
+    told = {
+        "order": "features matched to samples by order",
+        "file": "labels and order of samples as the file of features has them",
+    }
+    own = plan.dataset.name == FEATURES  # nothing that it could have been matched with
+    found = [told[plan.dataset.matching]] if plan.dataset.matching in told and not own else []
+    if plan.dataset.matching and plan.spec.protocol.test_from_train is not None:
+        found.append("features of a network that may have seen the classes that play new ones")
+    return found
+
+
 def _flags(plan: Plan) -> tuple[str, ...]:
     """Return what a table must say beside the row."""
     found = []
@@ -602,7 +705,8 @@ def _flags(plan: Plan) -> tuple[str, ...]:
         found.append("test-time views: image and mirror image averaged")
     if plan.network is not None:
         found += plan.network.flags(plan.dataset.fingerprint)
-    if not plan.spec.representation.recipe.epochs:
+    found += _matching_flags(plan)
+    if not plan.spec.representation.recipe.epochs and not plan.dataset.matching:
         title = plan.pretraining.title
         found.append(f"base network from a file: {title}, no base training here")
     if plan.dataset.unofficial:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from fscil_bench.errors import StoreError, UsageError, shown
 from fscil_bench.metrics import NOT_SCORED, SessionMetrics, session_metrics
 from fscil_bench.options import Options
+from fscil_bench.protocol import FEATURES
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.caches import KINDS
 from fscil_bench.store.files import (
@@ -406,6 +407,8 @@ def refuse_foreign(spec: RunSpec, path: Path) -> None:
     for seed in (spec.seed, spec.representation.seed):
         if not 0 <= seed < 2**63:
             raise StoreError(f"{path}: damaged, seed {shown(seed)}; {remedy(path.parent)}")
+    if spec.protocol.backbone == FEATURES:
+        return
     try:
         feature_dim(spec.protocol.backbone)
     except UsageError as error:

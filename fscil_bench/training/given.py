@@ -1,11 +1,13 @@
-"""A base network from a file, taken as it is: no base training."""
+"""A base network, or features, from a file, taken as they are: no base training."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from fscil_bench.progress import Progress
@@ -69,6 +71,32 @@ def given_network(
         scale=representation.scale(),
         log=log,
     )
+
+
+def given_features(
+    spec: RepresentationSpec,
+    scale: float,
+    features: np.ndarray,
+    labels: np.ndarray,
+    folder: Path,
+) -> TrainedRepresentation:
+    """Return features from a file as a representation, stored in `folder`.
+
+    There is no network; the base classifier are the class means of the base samples' `features`
+    (n, D), whose classes are `labels` (n,).
+
+    Raises:
+        StoreError: a file in `folder` is damaged or cannot be written.
+    """
+    path = folder / "weights.safetensors"
+    if not path.exists():
+        means = class_means(torch.tensor(features), torch.from_numpy(labels), spec.base_classes)
+        # What is learnt from base data is cached by these tensors, and means are not all of it.
+        content = torch.tensor(list(spec.data_fingerprint.encode()), dtype=torch.uint8)
+        log = {"features": spec.pretraining, "classifier": "class means"}
+        save_tensors(path, {"classifier": means, "content": content}, log)
+    tensors, log = load_tensors(path)
+    return TrainedRepresentation(spec.key, nn.Identity(), tensors["classifier"], scale, log=log)
 
 
 def class_means(features: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
+from fscil_bench.data.feature_file import read_feature_file
 from fscil_bench.errors import UsageError
 from fscil_bench.params import params_dict
 from fscil_bench.plugins.registry import Registry
@@ -79,9 +80,12 @@ class Terms(Generic[Params]):
         """How many classes are seen after each session, base session first."""
         return [self.protocol.classes_seen(t) for t in range(self.protocol.sessions + 1)]
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """D, the number of features."""
+        if self.protocol.features:
+            folder = self.registry.protocol(self.protocol.name)[1]
+            return read_feature_file(folder / self.protocol.features).dim
         return feature_dim(self.protocol.backbone)
 
     @cached_property

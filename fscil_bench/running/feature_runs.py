@@ -1,0 +1,112 @@
+"""What runs on features from a file, and what a specification says of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fscil_bench.data.feature_file import FeatureFile
+from fscil_bench.defaults import REPRESENTATION
+from fscil_bench.errors import UsageError
+from fscil_bench.method import Method, Needs
+from fscil_bench.options import Options
+from fscil_bench.plugins.registry import Registry
+from fscil_bench.protocol import FEATURES, Recipe
+from fscil_bench.request import RunRequest
+from fscil_bench.spec import RepresentationSpec
+
+PLAIN = "plain"
+"""The one view that a file has."""
+OF_NETWORKS = {*Recipe.model_fields, "backbone", "pretraining", "images"}
+"""Fields of a protocol that say how a network comes about."""
+
+
+def lacking(needs: Needs) -> str:
+    """Return what a method needs that features from a file do not bring; empty if nothing."""
+    views = sorted({*needs.features, *needs.base_views} - {PLAIN})
+    parts = ["images"] if needs.images else []
+    parts += [f"the view{'s' * (len(views) > 1)} {', '.join(views)}"] if views else []
+    parts += [f"the tensors {', '.join(needs.extras)}"] if needs.extras else []
+    return " and ".join(parts)
+
+
+def refuse_unfit(
+    request: RunRequest,
+    options: Options,
+    file: FeatureFile | None,
+    params: Any,
+    registry: Registry,
+) -> None:
+    """Refuse what cannot be run on features from a file, if there is one, before anything is.
+
+    Raises:
+        UsageError: the method needs more than features, a network or other views are asked for,
+            or Tukey space is and features are negative; the message says what runs.
+    """
+    if file is None:
+        return
+    method = registry.get("method", request.method)
+    if lack := lacking(method.value.needs):
+        raise UsageError(
+            f"method {method.name!r} needs {lack}, which features from a file lack; --method "
+            f"all-frozen takes those that run on {file.name}: {', '.join(_fitting(registry))}"
+        )
+    recipe = {*Recipe.model_fields} - {"epochs"}
+    networks = {
+        f"--recipe {name}" if name in recipe else f"--{name}"
+        for name in OF_NETWORKS & set(request.overrides)
+    }
+    networks |= {"--representation"} if request.representation != REPRESENTATION else set()
+    networks |= {"--set-representation"} if request.representation_params else set()
+    networks |= {"--weights"} if options.weights is not None else set()
+    networks |= {"--network"} if options.network is not None else set()
+    networks |= {"--views"} if request.views != PLAIN else set()
+    if networks:
+        raise UsageError(
+            f"features come from the file {file.name}, where no network is trained or shows an "
+            f"image: leave {', '.join(sorted(networks))} out"
+        )
+    if file.signed and in_tukey_space(params):
+        able = [name for name in _fitting(registry) if not _tukey_by_default(registry, name)]
+        raise UsageError(
+            f"method {method.name!r} works in Tukey space, x^β, and {file.name} has negative "
+            f"features: --set {method.name}.space=raw takes them as they are; with their defaults "
+            f"run: {', '.join(able)}"
+        )
+
+
+def in_tukey_space(params: Any) -> bool:
+    """Return whether a method's parameters ask for non-negative features."""
+    return getattr(params, "space", None) == "tukey"
+
+
+def of_features(spec: RepresentationSpec, file: FeatureFile, engine: str) -> RepresentationSpec:
+    """Return the specification of features from a file in place of that of a network.
+
+    Args:
+        spec: the network's; a fraction held out says which base samples methods learn from.
+        file: the features.
+        engine: digest of the code that takes them.
+    """
+    holdout = spec.recipe.holdout
+    return spec.model_copy(
+        update={
+            "params": spec.params | ({"holdout": holdout} if holdout else {}),
+            "backbone": FEATURES,
+            "pretraining": file.title,
+            "recipe": Recipe(epochs=0),
+            "precision": "fp32",
+            "code": "",
+            "engine": engine,
+        }
+    )
+
+
+def _fitting(registry: Registry) -> list[str]:
+    """Return the methods that run on features alone."""
+    named = {name: registry.get("method", name).value for name in registry.names("method")}
+    return [name for name, method in named.items() if not lacking(method.needs)]
+
+
+def _tukey_by_default(registry: Registry, name: str) -> bool:
+    method: type[Method] = registry.get("method", name).value
+    return in_tukey_space(method.Params())
