@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 class TrainingBatch:
     """One step's images: `images` (b, 3, H, W) augmented and normalised, `labels` (b,).
 
-    `augment` draws another augmented view of the same images; `generator` is the step's own.
+    `augment` draws another augmented view of the same images, by the recipe's operations or by
+    those that it is given (names, or functions of whole batches, see `augment.Operation`);
+    `generator` is the step's own. `episode(ways, shots)` draws images (w·k, 3, H, W), class by
+    class, and their classes (w,): of fewer ways or shots where the base session has no more.
     """
 
     images: torch.Tensor
     labels: torch.Tensor
     epoch: int
-    augment: Callable[[], torch.Tensor]
+    augment: Callable[..., torch.Tensor]
     generator: torch.Generator
+    episode: Callable[[int, int], tuple[torch.Tensor, torch.Tensor]] | None = None
 
 
 class Representation(Contract):
@@ -52,6 +56,13 @@ class Representation(Contract):
     @abstractmethod
     def build_head(self, feature_dim: int, classes: int, generator: torch.Generator) -> nn.Module:
         """Return whatever is trained beside the backbone, initialised from `generator`."""
+
+    def begin(self, backbone: nn.Module, head: nn.Module) -> None:
+        """Set up what depends on the backbone at its start, such as a momentum encoder of `head`.
+
+        Called once, before any training and before a checkpoint is restored.
+        """
+        del backbone, head
 
     @abstractmethod
     def loss(self, backbone: nn.Module, head: nn.Module, batch: TrainingBatch) -> torch.Tensor:

@@ -119,7 +119,7 @@ class ToyTask:
             torch.manual_seed(network_seed)
             backbone = _Backbone()
             classifier = torch.randn(BASE, DIM)
-            extras = {name: torch.rand(4, DIM) for name in needs.extras}
+            extras = _extras(needs.extras)
         network = Network(
             backbone=backbone,
             classifier=classifier,
@@ -158,6 +158,21 @@ class ToyTask:
         noise = random.normal(0, 20, (len(labels), SIZE, SIZE, 3))
         images = np.clip(self.patterns[labels] + noise, 0, 255).astype(np.uint8)
         return torch.from_numpy(features.astype(np.float32)), torch.from_numpy(images)
+
+
+def _extras(names: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Return named extras as an untrained representation that has them all brings them.
+
+    Where none that is installed does, they are four rows each.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for plugin in load_registry().plugins["representation"].values() if names else ():
+        if set(names) <= set(plugin.value.extras):
+            values = parse_params(f"representation {plugin.name!r}", plugin.value.Params, {})
+            made = plugin.value(values)
+            extras = made.extra_tensors(made.build_head(DIM, BASE, generator))
+            return {name: extras[name].detach() for name in names}
+    return {name: torch.rand(4, DIM, generator=generator) for name in names}
 
 
 @dataclass(frozen=True)
@@ -286,7 +301,14 @@ def check_representation(
     session = ToyTask().session(0)
     assert session.images is not None
     pixels = _pixels(session.images, None)
-    batch = TrainingBatch(pixels, session.labels, 0, lambda: pixels, torch.Generator())
+
+    def episode(ways: int, shots: int) -> tuple[torch.Tensor, torch.Tensor]:
+        classes = torch.arange(BASE)[:ways]
+        rows = [(session.labels == c).nonzero()[:shots, 0] for c in classes]
+        return pixels[torch.cat(rows)], classes
+
+    made.begin(backbone, head)
+    batch = TrainingBatch(pixels, session.labels, 0, lambda *_: pixels, torch.Generator(), episode)
     loss = made.loss(backbone, head, batch)
     assert loss.shape == (), f"{name}: the loss has shape {tuple(loss.shape)}, not ()"
     assert bool(torch.isfinite(loss)), f"{name}: the loss is not finite"

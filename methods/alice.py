@@ -13,10 +13,7 @@ from torch.nn import functional as F
 from fscil_bench.representation import Representation, TrainingBatch
 
 from ._shared.augmentation import drawn_shares
-from ._shared.cosine import cosine_logits, drawn_rows
-
-RUNNING = 0.9
-"""What a step leaves of the running class means."""
+from ._shared.cosine import RunningMeans, cosine_logits, drawn_rows
 
 MIXES = 4
 """Partners that each image of a batch is mixed with (released code)."""
@@ -83,7 +80,7 @@ class Alice(Representation):
         if self.params.fusion:
             pairs = fusion_pairs(labels, batch.generator)
             first, second = labels[pairs.rows]
-            labels = torch.cat([labels, pair_labels(first, second, len(head.means))])
+            labels = torch.cat([labels, pair_labels(first, second, len(head.means.rows))])
         losses = []
         for view in views:
             images = view if pairs is None else torch.cat([view, pairs.mixed(view)])
@@ -93,7 +90,7 @@ class Alice(Representation):
     def _view_loss(
         self, features: torch.Tensor, head: AliceHead, labels: torch.Tensor, unmixed: int
     ) -> torch.Tensor:
-        head.follow(features[:unmixed].detach(), labels[:unmixed])
+        head.means.follow(features[:unmixed].detach(), labels[:unmixed])
         with torch.autocast(features.device.type, enabled=False):
             projected = head.projector(features)
         return margin_loss(
@@ -103,7 +100,7 @@ class Alice(Representation):
     def classifier(self, head: nn.Module) -> torch.Tensor:
         """Return the running class means (classes, D)."""
         assert isinstance(head, AliceHead)
-        return head.means
+        return head.means.rows
 
     def scale(self) -> float:
         """Return the factor on the cosine."""
@@ -111,9 +108,7 @@ class Alice(Representation):
 
 
 class AliceHead(nn.Module):
-    """The projector, the rows behind it, and running means (classes, D) of unit features."""
-
-    means: torch.Tensor
+    """The projector, the rows behind it, and running means of unit features."""
 
     def __init__(
         self, feature_dim: int, classes: int, rows: int, width: int, generator: torch.Generator
@@ -127,19 +122,7 @@ class AliceHead(nn.Module):
             nn.BatchNorm1d(width, affine=False),
         )
         self.rows = drawn_rows(width, rows, generator)
-        self.register_buffer("means", torch.zeros(classes, feature_dim))
-
-    @torch.no_grad()
-    def follow(self, features: torch.Tensor, labels: torch.Tensor) -> None:
-        """Move the running means towards those of a batch, (n, D) with labels (n,)."""
-        unit = F.normalize(features, dim=1)
-        members = F.one_hot(labels, len(self.means)).to(unit.dtype)
-        counts = members.sum(dim=0)[:, None]
-        there = counts[:, 0] > 0
-        batch_means = (members.T @ unit / counts.clamp(min=1))[there]
-        fresh = (self.means[there] == 0).all(dim=1, keepdim=True)
-        moved = RUNNING * self.means[there] + (1 - RUNNING) * batch_means
-        self.means[there] = torch.where(fresh, batch_means, moved)
+        self.means = RunningMeans(feature_dim, classes)
 
 
 def margin_loss(

@@ -14,7 +14,7 @@ from fscil_bench.testing import check_method, check_refusals, check_representati
 REGISTRY = load_registry()
 
 
-SHORT = {"base_epochs": 3, "epochs": 3, "unit_steps": 20}
+SHORT = {"base_epochs": 3, "epochs": 3, "unit_steps": 20, "projections": 40}
 """Parameters, of the methods that have them, that make learning short."""
 
 
@@ -27,6 +27,7 @@ def test_method(name: str) -> None:
 
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "adbs": [{"space": "tukey", "mean": "unit"}, {"steps": 0, "constraint": 0}],
     "free_lunch": [
         {"space": "raw", "alpha_mode": "ones"},
         {"head": "cosine"},
@@ -36,12 +37,14 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"byte_budget": 1152, "budget_mode": "low_rank"},
     ],
     "ft_cos": [{"space": "tukey", "steps": 3}, {"mean": "unit", "steps": 3}],
+    "gkeal": [{"centres": 25, "width": 0.3}, {"balance": 3, "ridge": 1e-9}],
     "icarl": [
         {"epochs": 1, "classifier": "softmax", "budget": 12, "trained": "last_block"},
         {"epochs": 1, "replay": "distilled", "batch_norm": "trained", "head": "linear"},
         {"epochs": 1, "exemplars": 0, "classifier": "softmax", "kd_weight": 0.0},
     ],
     "joint_balanced": [{"epochs": 1, "balance": "logit"}],
+    "fsll": [{"cosine": True, "penalty": 1e-3}],
     "logistic": [{"space": "tukey"}, {"penalty": 0.01}],
     "mahalanobis": [
         {"covariance": "per_class"},
@@ -49,6 +52,10 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"covariance": "per_class", "borrowed": 0, "gamma1": 0, "gamma2": 0},
         {"space": "raw", "correlation": True},
     ],
+    "orco": [{"targets": "full", "base_epochs": 1, "epochs": 1, "base_weight": 0.6}],
+    "ranpac": [{"projections": 0}, {"projections": 300, "ridge": 1e-3}],
+    "ranpac_calibrated": [{"projections": 0, "alpha": 0, "samples_per_class": 1}],
+    "sppr": [{"base_rows": "kept"}],
     "teen": [{"space": "tukey"}, {"mean": "unit", "alpha": 1}, {"kappa": 0}],
 }
 
@@ -72,8 +79,11 @@ HARD: dict[str, list[dict[str, Any]]] = {
         {"covariance": "empirical", "virtual_classes": 0.5},
     ],
     "nc_fscil": [{"dim": 8}],
+    "orco": [{"dim": 8}],
+    "ranpac": [{"projections": 10**7}],
+    "ranpac_calibrated": [{"projections": 10**7}],
 }
-"""Parameters that the toy sessions do not fit: six base classes in 12 dimensions, ten in all."""
+"""Parameters that the toy sessions do not fit (six base classes, ten in all), or no machine."""
 
 
 @pytest.mark.parametrize(("name", "params"), [(n, p) for n, all_ in HARD.items() for p in all_])
@@ -88,7 +98,12 @@ def test_representation(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "params"),
-    [("alice", {"fusion": True, "width": 32}), ("rotation", {"turns": "all"})],
+    [
+        ("alice", {"fusion": True, "width": 32}),
+        ("rotation", {"turns": "all"}),
+        ("savc", {"fantasy": "rotation4_color3", "order": "aligned"}),
+        ("savc", {"beta": 0.0, "keys": 100}),
+    ],
 )
 def test_representation_with_other_options(name: str, params: dict[str, Any]) -> None:
     check_representation(REGISTRY.get("representation", name).value, params)

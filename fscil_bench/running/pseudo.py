@@ -26,8 +26,8 @@ def pseudo_incremental(protocol: Protocol) -> Protocol:
     """Return the protocol on which parameters for `protocol` are chosen.
 
     The last base classes, in class order, play the new ones: the same share of all classes as in
-    `protocol`, in sessions of the same way (the mean of different ones) and shot. Recipe, backbone
-    and images are unchanged.
+    `protocol`, in sessions of the same way (the mean of different ones; half of the base classes,
+    if it is more) and shot. Recipe, backbone and images are unchanged.
 
     Raises:
         UsageError: there are too few base classes, or it is such a protocol already.
@@ -35,19 +35,18 @@ def pseudo_incremental(protocol: Protocol) -> Protocol:
     if protocol.test_from_train is not None:
         raise UsageError(f"protocol {protocol.name!r} is a pseudo-incremental one already")
     share = 1 - protocol.base_classes / protocol.classes_used
-    way = round(sum(protocol.ways) / max(1, protocol.sessions))
-    sessions = max(1, round(share * protocol.base_classes / max(1, way)))
-    left = protocol.base_classes - sessions * way
-    if left < 2 or protocol.sessions == 0:
+    base = protocol.base_classes
+    if base < 4 or not protocol.sessions:
         raise UsageError(
-            f"protocol {protocol.name!r} has {protocol.base_classes} base classes and "
-            f"{protocol.sessions} sessions of {protocol.way_text} classes: too few to let some of "
-            "the base classes play new ones"
+            f"protocol {protocol.name!r} has {base} base classes and {protocol.sessions} sessions "
+            f"of {protocol.way_text} classes: too few to let some of the base classes play new ones"
         )
+    way = min(round(sum(protocol.ways) / protocol.sessions), base // 2)
+    sessions = min(max(1, round(share * base / way)), (base - 2) // way)
     return protocol.override(
         name=protocol.name + SUFFIX,
         title=f"{protocol.title}: pseudo-incremental split of the base classes",
-        base_classes=left,
+        base_classes=base - sessions * way,
         way=way,
         sessions=sessions,
         split="seeded",

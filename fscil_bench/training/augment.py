@@ -6,7 +6,7 @@ Images are uint8 (n, H, W, 3); permuted to (n, 3, H, W) that layout is channels-
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional as F
@@ -17,13 +17,16 @@ from fscil_bench.data.pixels import margin
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 """Area and aspect ratio of a resized crop: torchvision's defaults, which the field uses."""
 
+Operation = str | Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+"""The name of an operation, or what maps uint8 (n, H, W, 3) to other pixels from 0 to 255."""
+
 TRIES = 10
 CROP_PADDING = 4
 """Pixels of black border around an image before a crop of its own size is drawn (32×32: CEC)."""
 
 
 def augment(
-    images: torch.Tensor, operations: Sequence[str], generator: torch.Generator
+    images: torch.Tensor, operations: Sequence[Operation], generator: torch.Generator
 ) -> torch.Tensor:
     """Return the images with the named operations applied, each image by its own draw.
 
@@ -35,13 +38,16 @@ def augment(
     to 40 % and hue by up to a tenth of the circle in 80 % of the images, `grayscale` takes the
     colour of 20 % (as in ALICE's code); `cutout` blackens a square of half the image's side around
     a pixel drawn at random, cut off at the borders (DeVries and Taylor, 2017; 16 pixels of 32 are
-    the length in FACT's code). Crop and flip come first and in one gather, cutout last.
+    the length in FACT's code). Crop and flip come first and in one gather, cutout last. A function
+    among the operations is applied to the whole batch.
     """
     crop, flip = "crop" in operations, "flip" in operations
     if crop or flip:
         images = _crop_and_flip(images, crop, flip, generator)
     for operation in operations:
-        if operation.startswith("autoaugment_") or operation in ("color_jitter", "grayscale"):
+        if not isinstance(operation, str):
+            images = operation(images, generator)
+        elif operation.startswith("autoaugment_") or operation in ("color_jitter", "grayscale"):
             images = _by_torchvision(images, operation, generator)
     return _cutout(images, generator) if "cutout" in operations else images
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from fscil_bench.representation import Representation, TrainedRepresentation, Tr
 from fscil_bench.seeding import Randomness
 from fscil_bench.spec import RepresentationSpec
 from fscil_bench.store.tensors import load_tensors, save_tensors
-from fscil_bench.training.augment import augment, network_input, resized_crops
+from fscil_bench.training.augment import Operation, augment, network_input, resized_crops
 from fscil_bench.training.compute import autocast
 from fscil_bench.training.weights import NONE, Pretraining, load_pretrained
 
@@ -194,6 +194,7 @@ class BaseTraining:
             part.requires_grad_(True)
         dim, generator = self.backbone.dim, self.random.torch("head")
         head = self.representation.build_head(dim, spec.base_classes, generator).to(self.device)
+        self.representation.begin(backbone, head)
         optimiser = torch.optim.SGD(
             [*backbone.parameters(), *head.parameters()],
             lr=recipe.lr,
@@ -250,20 +251,28 @@ class BaseTraining:
         return loss.detach().float()
 
     def _batch(self, indices: np.ndarray, epoch: int, generator: torch.Generator) -> TrainingBatch:
-        images, operations = self.spec.images, self.spec.recipe.augment
-        members = self.base.members[indices]
-        labels = torch.from_numpy(self.base.labels[indices])
+        labels, operations = torch.from_numpy(self.base.labels[indices]), self.spec.recipe.augment
 
-        def view() -> torch.Tensor:
-            if "resized_crop" in operations:
-                whole = self.base.images.whole(members)
-                pixels = resized_crops(whole, images.size, generator)
-            else:
-                pixels = self.base.images.squares(members, images.size)
-            changed = augment(pixels, operations, generator)
-            return network_input(changed, self.transform, self.device)
+        def view(operations: Sequence[Operation] = operations) -> torch.Tensor:
+            return self._view(indices, operations, generator)
 
-        return TrainingBatch(view(), labels.to(self.device), epoch, view, generator)
+        def episode(ways: int, shots: int) -> tuple[torch.Tensor, torch.Tensor]:
+            classes = torch.randperm(self.spec.base_classes, generator=generator)[:ways]
+            drawn = drawn_shots(self.base.labels, classes, shots, generator)
+            return self._view(drawn, operations, generator), classes.to(self.device)
+
+        return TrainingBatch(view(), labels.to(self.device), epoch, view, generator, episode)
+
+    def _view(
+        self, indices: np.ndarray, operations: Sequence[Operation], generator: torch.Generator
+    ) -> torch.Tensor:
+        images, members = self.spec.images, self.base.members[indices]
+        if "resized_crop" in operations:
+            pixels = resized_crops(self.base.images.whole(members), images.size, generator)
+        else:
+            pixels = self.base.images.squares(members, images.size)
+        changed = augment(pixels, operations, generator)
+        return network_input(changed, self.transform, self.device)
 
     def _evaluate_epoch(self, state: TrainingState) -> None:
         """Record the accuracy on held-out base training images, and keep the best weights."""
@@ -330,6 +339,19 @@ def epoch_batches(count: int, size: int, generator: torch.Generator) -> Iterator
         starts.pop()
     for start, end in zip(starts, [*starts[1:], count], strict=True):
         yield order[start:end]
+
+
+def drawn_shots(
+    labels: np.ndarray, classes: torch.Tensor, shots: int, generator: torch.Generator
+) -> np.ndarray:
+    """Return the indices (w·k,) of `shots` samples of each of the classes (w,), class by class.
+
+    Of all classes as few as the smallest of them has, where that is less.
+    """
+    members = [np.flatnonzero(labels == c) for c in classes.numpy()]
+    count = min(shots, *map(len, members))
+    picks = [torch.randperm(len(own), generator=generator)[:count].numpy() for own in members]
+    return np.concatenate([own[pick] for own, pick in zip(members, picks, strict=True)])
 
 
 def as_it_is(images: torch.Tensor) -> torch.Tensor:

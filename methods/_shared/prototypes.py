@@ -86,7 +86,7 @@ class PrototypeMethod(Method):
         del rivals
         return self._means(session)
 
-    def _cosines(self, queries: Queries, rows: torch.Tensor) -> torch.Tensor:
+    def _cosines(self, queries: LabelledSamples | Queries, rows: torch.Tensor) -> torch.Tensor:
         return F.normalize(self._embed(queries), dim=1) @ F.normalize(rows).T
 
     def _means(self, session: Session) -> torch.Tensor:

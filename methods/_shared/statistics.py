@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from fscil_bench.errors import DataError
-from fscil_bench.method import MethodContext
+from fscil_bench.method import MethodContext, batches
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 Space = Literal["auto", "tukey", "raw"]
@@ -18,6 +18,9 @@ Space = Literal["auto", "tukey", "raw"]
 
 EIGENVALUE_FLOOR = 1e-6
 """Smallest eigenvalue that a covariance is given, as a fraction of its mean eigenvalue."""
+
+CHUNK_BYTES = 64 * 2**20
+"""Memory that whitened queries may take, of the classes that are compared with at once."""
 
 
 def settled_space(space: Space, context: MethodContext) -> Literal["tukey", "raw"]:
@@ -123,6 +126,44 @@ def covariance(rows: torch.Tensor) -> torch.Tensor:
     """Return the sample covariance (D, D), float64, of at least two rows (n, D)."""
     centred = rows.double() - rows.double().mean(dim=0)
     return centred.T @ centred / (len(rows) - 1)
+
+
+def whitening(covariance: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return W (D, D) with W·Wᵀ = Σ⁻¹, and how many eigenvalues of Σ were raised to have one.
+
+    ‖(x − μ)·W‖² is the squared Mahalanobis distance. A matrix that is not positive definite has
+    its eigenvalues raised to `EIGENVALUE_FLOOR` of the mean of the positive ones.
+    """
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    if not int(failed):
+        eye = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
+        return torch.linalg.solve_triangular(factor, eye, upper=False).T, 0
+    values, vectors = torch.linalg.eigh(covariance)
+    floor = EIGENVALUE_FLOOR * values[values > 0].mean()
+    return vectors * values.clamp(min=floor).rsqrt(), int((values < floor).sum())
+
+
+def squared_distances(
+    queries: torch.Tensor, means: torch.Tensor, factors: torch.Tensor
+) -> torch.Tensor:
+    """Return squared Mahalanobis distances (n, C).
+
+    Args:
+        queries: samples (n, D).
+        means: class means (C, D).
+        factors: the W of each class (C, D, D), or one (1, D, D) that all classes share.
+    """
+    # Differences are taken after the whitening: less is rounded off where the origin is near.
+    queries, means = queries - means[0], means - means[0]
+    if len(factors) == 1:
+        white, centres = queries @ factors[0], means @ factors[0]
+        lengths = white.square().sum(dim=1, keepdim=True) + centres.square().sum(dim=1)
+        return (lengths - 2 * white @ centres.T).clamp(min=0)
+    found = []
+    for part in batches(len(means), max(1, CHUNK_BYTES // (4 * queries.numel() + 1))):
+        centres = means[part, None] @ factors[part]
+        found.append((queries @ factors[part] - centres).square().sum(dim=2).T)
+    return torch.cat(found, dim=1)
 
 
 def _of_class(features: torch.Tensor, labels: torch.Tensor, class_id: int) -> torch.Tensor:

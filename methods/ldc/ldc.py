@@ -14,6 +14,7 @@ from fscil_bench.method import Method, MethodContext, Terms
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 from .._shared.cosine import cosine_logits
+from .._shared.softmax import fit_cosine
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import (
     class_counts,
@@ -24,11 +25,12 @@ from .._shared.statistics import (
     space_notes,
     within_class_covariance,
 )
+from .bayes import GaussianClassifier
 from .classifier import separable, train_classifier
 from .covariance import BorrowedCovariances, Covariances, Repairs, SharedCovariance
 from .matching import Convergence
-from .params import UNIT_PARAMS, LdcParams
-from .prior import MeanPrior, fit_prior, posterior_means
+from .new_means import MeanPrior, borrowed_means, fit_prior, posterior_means
+from .params import PRETRAINED, LdcParams
 from .sampler import ClassFactors, GaussianSampler, released_factors
 from .training import BaseClasses, mean_loss, train_unit
 from .unit import CalibrationUnit
@@ -47,6 +49,15 @@ UNIT_LOSS = "unit_loss"
 
 UNTRAINED = "unit_untrained"
 """Name of the position in `REASONS`, kept with the unit's parameters."""
+
+ROWS = "base_rows"
+"""Name of the base classes' trained rows, beside the unit's parameters."""
+
+UNCONVERGED = "base_rows_gradient"
+"""Name of the largest entry of the gradient where their training ended short of the optimum."""
+
+ROWS_TOLERANCE = 1e-3
+"""Largest entry of the gradient of the mean cross-entropy at which base rows count as trained."""
 
 REASONS = (
     "",
@@ -73,8 +84,14 @@ class Ldc(Method):
 
     **Stored between sessions** (float32): classifier C·D, Σ D², the unit's parameters (some
     hundred bytes), and with means=prototype the class means, another C·D. sampler=none stores the
-    classifier alone; covariance=empirical C0·D² instead of D²; new_means=posterior D + D² more;
-    recurrent_inputs=shots C more.
+    classifier alone; covariance=empirical C0·D² instead of D²; new_means=posterior D + D² more,
+    borrowed one number; recurrent_inputs=shots C more. classifier=bayes stores the means as its
+    classifier, once.
+
+    **The paper's** are unit, sampler and recurrence, the two losses, rows that double as means
+    (means=snapshot) and a base classifier trained on real features (base_rows=trained). **Ours**,
+    by name: new_means=posterior and borrowed (after Free-Lunch), classifier=bayes (discriminant
+    analysis with LDC's covariances), recurrent_inputs=shots, virtual_classes.
 
     **Deviations.** The released code is a fragment; what the paper leaves open is settled here
     (docs/methods/ldc.md, with theory, ablation and provenance of the defaults). The unit is
@@ -102,10 +119,10 @@ class Ldc(Method):
   archiveprefix = {arXiv}
 }"""
     Params = LdcParams
-    pretrain_params = UNIT_PARAMS
+    pretrain_params = PRETRAINED
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "recurrent_inputs": ("sample", "shots"),
-        "new_means": ("sample", "posterior"),
+        "base_rows": ("means", "trained"),
+        "new_means": ("sample", "borrowed"),
         "few_shot_weight": (0.0, 0.05, 0.2),
     }
 
@@ -119,8 +136,12 @@ class Ldc(Method):
         self.classifier = self.prototypes = self.counts = torch.empty(0)
         self.prior = MeanPrior(torch.empty(0), torch.empty(0))
         self._stopped = self._untrained = self._sessions_at_means = 0
+        self._gradient = 0.0
+        self._rows: torch.Tensor | None = None
         self._outside: set[int] = set()
+        self._base_classes = 0
         self._centres: torch.Tensor | None = None
+        self._gaussians: GaussianClassifier | None = None
         self._losses: list[float] = []
         self._unit_losses = torch.empty(0)
 
@@ -130,7 +151,23 @@ class Ldc(Method):
         params.check(terms)
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
-        """Train the calibration unit on base classes; return its parameters, on the CPU."""
+        """Train the calibration unit, and the base rows if asked; return both, on the CPU."""
+        return self._trained_unit(base, progress) | self._trained_rows(base)
+
+    def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take the unit's parameters and the base rows from `pretrain`."""
+        own = dict(tensors)
+        self._unit_losses = own.pop(UNIT_LOSS, torch.empty(0))
+        self._stopped = int(own.pop(STOPPED, torch.zeros(1)))
+        self._untrained = int(own.pop(UNTRAINED, torch.zeros(1)))
+        self._gradient = float(own.pop(UNCONVERGED, torch.zeros(1)))
+        self._rows = own.pop(ROWS, None)
+        self.unit.load_state_dict(own)
+
+    def _trained_unit(
+        self, base: Session, progress: Callable[[float], None]
+    ) -> dict[str, torch.Tensor]:
+        """Return a unit's parameters and how its training went, if it has any."""
         unit, convergence, losses = self._new_unit(), Convergence(), torch.empty(0)
         untrained = 1
         features, owners = self._labelled(base)
@@ -162,13 +199,19 @@ class Ldc(Method):
         told[UNTRAINED] = torch.tensor([untrained])
         return tensors | (told if tensors else {})
 
-    def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take the unit's parameters from `pretrain`."""
-        own = dict(tensors)
-        self._unit_losses = own.pop(UNIT_LOSS, torch.empty(0))
-        self._stopped = int(own.pop(STOPPED, torch.zeros(1)))
-        self._untrained = int(own.pop(UNTRAINED, torch.zeros(1)))
-        self.unit.load_state_dict(own)
+    def _trained_rows(self, base: Session) -> dict[str, torch.Tensor]:
+        """Return the base classes' rows (C0, D), of the lengths of their means, if asked for."""
+        if self.params.base_rows == "means":
+            return {}
+        features, labels = self._labelled(base)
+        means, temperature = class_means(features, labels, base.class_ids), self.params.temperature
+        if not separable(means, temperature):
+            return {}
+        targets = classifier_rows(base, 0, features.device)
+        fit = fit_cosine(features, targets, means, temperature, ROWS_TOLERANCE)
+        rows = fit.weights * means.norm(dim=1, keepdim=True)
+        short = torch.tensor([0.0 if fit.converged else fit.gradient])
+        return {ROWS: rows.float().cpu(), UNCONVERGED: short}
 
     def learn_base(self, base: Session) -> None:
         """Set the classifier to the base classes' means and Σ⁽⁰⁾ to their mean covariance.
@@ -179,7 +222,10 @@ class Ldc(Method):
         features, labels = self._labelled(base)
         source, owners = self._statistics_source(base)
         means = class_means(features, labels, base.class_ids).float()
-        self.classifier = self._centres = means
+        rows, self._rows = self._rows, None
+        self.classifier = means if rows is None else rows.to(means.device)
+        self._centres = means
+        self._base_classes = base.way
         self.prototypes = means if self.params.keeps_prototypes else means[:0]
         counts = class_counts(labels, base.class_ids)
         self.counts = counts if self.params.keeps_counts else counts[:0]
@@ -191,6 +237,7 @@ class Ldc(Method):
             self.prior = replace(
                 prior, mean=prior.mean.float(), covariance=prior.covariance.float()
             )
+        self._gaussians = self._closed_form(means, 0) if self.params.is_closed else None
 
     def learn_session(self, session: Session) -> None:
         """Add the new classes' means, update Σ, and train the classifier on calibrated samples."""
@@ -206,6 +253,9 @@ class Ldc(Method):
             self.counts = torch.cat([self.counts, class_counts(labels, session.class_ids)])
         self._centres, self._losses = centres, []
         self.classifier = rows
+        if self.params.is_closed:
+            self._gaussians = self._closed_form(rows, 0)
+            return
         trained = self.params.sampler != "none"
         if trained and not separable(centres, self.params.temperature):
             self._sessions_at_means += 1
@@ -219,16 +269,26 @@ class Ldc(Method):
             )
 
     def scores(self, queries: Queries) -> torch.Tensor:
-        """Return cosines (n, classes seen) of queries and rows, times the temperature."""
-        return self._logits(queries, self.classifier)
+        """Return cosines (n, classes seen) of queries and rows, times the temperature.
+
+        With classifier=bayes, log densities of the classes' Gaussians.
+        """
+        if not self.params.is_closed:
+            return self._logits(queries, self.classifier)
+        if self._gaussians is None:
+            self._gaussians = self._closed_form(self.classifier, 0)
+        return self._gaussians.scores(self._embed(queries))
 
     def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
-        """Return cosines (n, way) of queries and rows trained for an episode's classes alone.
+        """Return scores (n, way) of queries for an episode's classes, learnt for these alone.
 
         As in a session, with Σ⁽⁰⁾ as it is and calibrated samples of the episode's classes only.
         """
         features, labels = self._labelled(shots)
         rows = means = self._new_means(features, labels, shots)
+        if self.params.is_closed:
+            closed = self._closed_form(means, len(self.classifier))
+            return closed.scores(self._embed(queries))
         if self.params.sampler != "none" and separable(means, self.params.temperature):
             counts = class_counts(labels, shots.class_ids)
             sampler = self._sampler(means, counts, len(self.classifier), self._known)
@@ -252,6 +312,8 @@ class Ldc(Method):
             state["counts"] = self.counts
         if self.params.new_means == "posterior":
             state |= {"prior_mean": self.prior.mean, "prior_covariance": self.prior.covariance}
+        if self.params.new_means == "borrowed":
+            state["base_classes"] = torch.tensor(self._base_classes, dtype=torch.int32)
         return {name: value.detach().cpu().clone() for name, value in state.items()}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -264,7 +326,10 @@ class Ldc(Method):
             self.covariances.load_state_dict(tensors)
         if self.params.new_means == "posterior":
             self.prior = MeanPrior(tensors["prior_mean"], tensors["prior_covariance"])
+        if self.params.new_means == "borrowed":
+            self._base_classes = int(tensors["base_classes"])
         self.unit.load_state_dict(part_of(tensors, UNIT))
+        self._gaussians = None
 
     def artifacts(self) -> dict[str, np.ndarray]:
         """Return generated features of all classes seen, per recurrent step, and the loss curve.
@@ -292,8 +357,9 @@ class Ldc(Method):
         """Return the space, repairs, solver failures, how far the prior shrank, what did not fit.
 
         `unit_trained` says why the unit was not, `classes_outside_spread` counts classes that have
-        Σ in place of what the unit maps it to, `sessions_at_means` sessions whose rows were not
-        trained; all three only where there is something to tell.
+        Σ in place of what the unit maps it to, `base_rows_gradient` is how steep the cross-entropy
+        of base rows was where their training ended, `sessions_at_means` counts sessions whose rows
+        were not trained; all four only where there is something to tell.
         """
         notes = space_notes(self.params.space, self.context)
         notes |= self.repairs.notes() if self.params.keeps_covariances else {}
@@ -301,6 +367,8 @@ class Ldc(Method):
             notes["unit_trained"] = REASONS[self._untrained]
         if self._outside:
             notes["classes_outside_spread"] = len(self._outside)
+        if self._gradient:
+            notes[UNCONVERGED] = float(f"{self._gradient:.2g}")
         if self._sessions_at_means:
             notes["sessions_at_means"] = self._sessions_at_means
         if self.params.loss == "emd" and self.params.directions == "full":
@@ -318,14 +386,27 @@ class Ldc(Method):
     def _new_means(
         self, features: torch.Tensor, labels: torch.Tensor, session: Session
     ) -> torch.Tensor:
-        """Return the means (way, D) of a session's classes, shrunk if the parameters say so."""
-        means = class_means(features, labels, session.class_ids).float()
-        if self.params.new_means == "sample":
+        """Return the means (way, D) of a session's classes, calibrated as the parameters say."""
+        p, means = self.params, class_means(features, labels, session.class_ids).float()
+        if p.new_means == "sample":
             return means
+        if p.new_means == "borrowed":
+            base = self._known[: self._base_classes]
+            return borrowed_means(means, base, p.borrowed_share, p.borrowed_neighbours)
         numbers = len(self.classifier) + torch.arange(session.way, device=means.device)
         factors = self._class_factors(self._known)(means, numbers).double()
         counts, own = class_counts(labels, session.class_ids), factors.mT @ factors
-        return posterior_means(self.prior, means, own, counts, self.params.prior_weight).float()
+        return posterior_means(self.prior, means, own, counts, p.prior_weight).float()
+
+    @torch.no_grad()
+    def _closed_form(self, means: torch.Tensor, first: int) -> GaussianClassifier:
+        """Return the classifier of classes of these means, which have the numbers from `first`."""
+        p = self.params
+        if p.covariance == "shared":
+            return GaussianClassifier.shared(means, self.covariances.root(), p.shrinkage)
+        factors = self._class_factors(self.classifier)
+        numbers = first + torch.arange(len(means), device=means.device)
+        return GaussianClassifier.separate(means, factors, numbers, p.shrinkage)
 
     def _sampler(
         self, means: torch.Tensor, counts: torch.Tensor, first: int, known: torch.Tensor

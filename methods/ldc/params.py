@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Terms
 
-from .._shared.statistics import Space
+from .._shared.statistics import EIGENVALUE_FLOOR, Space
 from .matching import FULL_SAMPLES_PER_DIM, Directions, Loss
 from .unit import UnitShape
 
@@ -57,12 +57,22 @@ class LdcParams:
         nearest: base classes that a new class borrows from, with covariance `empirical`.
         update: the session's covariance: `within` is the mean of its classes' own, `pooled` that
             of all its samples together, which includes the spread between classes.
+        base_rows: the base classes' classifier rows: their `means`, or `trained` in session 0 on
+            all base features, from the means to the optimum of the cross-entropy.
         new_means: a new class's mean: `sample` is that of its shots, `posterior` the same shrunk
-            towards the base classes' mean, where the base classes' means vary little.
+            towards the base classes' mean, where the base classes' means vary little; `borrowed`
+            moves it towards the means of the nearest base classes.
+        borrowed_share: with `borrowed`, the base classes' share a of the mean.
+        borrowed_neighbours: with `borrowed`, how many base classes, k.
         prior_weight: with `posterior`, factor on the shots' variance; the larger, the more of the
             prior.
         means: the samplers' means: `prototype` keeps the class means (another 4·C·D bytes),
             `snapshot` takes the classifier rows as they stand when the session starts.
+        classifier: `trained` on calibrated samples, compared by cosine; `bayes` is the classifier
+            that is optimal for the calibrated Gaussians, in closed form: linear with covariance
+            `shared`, quadratic with the others. It takes no samples and no training, so that what
+            follows but `shrinkage` does not apply, and needs recurrent_steps=0.
+        shrinkage: with `bayes`, the share s of the mean variance v in (1 − s)·Σ + s·v·I.
         train_rows: whether sessions train all classifier rows or only the new ones.
         epochs: passes of a session; an epoch draws `samples_per_class` fresh samples of every
             class seen and uses each of them once, so it has C·samples_per_class/batch_size steps.
@@ -95,9 +105,14 @@ class LdcParams:
     virtual_classes: Fraction = 0.0
     nearest: PositiveInt = 2
     update: Literal["within", "pooled"] = "within"
-    new_means: Literal["sample", "posterior"] = "sample"
+    base_rows: Literal["means", "trained"] = "means"
+    new_means: Literal["sample", "posterior", "borrowed"] = "sample"
+    borrowed_share: Fraction = 0.33
+    borrowed_neighbours: PositiveInt = 2
     prior_weight: PositiveFloat = 1.0
     means: Literal["prototype", "snapshot"] = "prototype"
+    classifier: Literal["trained", "bayes"] = "trained"
+    shrinkage: Annotated[float, Field(ge=EIGENVALUE_FLOOR, le=1)] = 0.1
     train_rows: Literal["all", "new"] = "all"
     epochs: NonNegativeInt = 100
     lr: PositiveFloat = 0.01
@@ -115,13 +130,21 @@ class LdcParams:
     @property
     def keeps_prototypes(self) -> bool:
         """Whether class means are kept beside the classifier."""
-        return self.sampler != "none" and self.means == "prototype"
+        sampled = self.sampler != "none"
+        trained = sampled or self.base_rows == "trained"
+        needed = sampled or self.new_means != "sample"
+        return trained and needed and self.means == "prototype" and not self.is_closed
 
     @property
     def keeps_counts(self) -> bool:
         """Whether the number of samples that each class mean was taken of is kept."""
         shape = self.unit_shape()
         return shape.sees_shots and shape.steps > 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether classes are scored by their Gaussians, without rows that are trained."""
+        return self.classifier == "bayes"
 
     def unit_shape(self) -> UnitShape:
         """Return which parameters the unit has; none where there is no sampler."""
@@ -163,13 +186,40 @@ class LdcParams:
                 f"ldc: nearest={self.nearest}, but there are {terms.base_classes} base classes to "
                 f"borrow covariances from; set nearest to at most {terms.base_classes}"
             )
+        if self.new_means == "borrowed" and self.borrowed_neighbours > terms.base_classes:
+            raise UsageError(
+                f"ldc: borrowed_neighbours={self.borrowed_neighbours}, but there are "
+                f"{terms.base_classes} base classes to borrow means from; set it to at most "
+                f"{terms.base_classes}"
+            )
+        if self.is_closed:
+            self._check_closed_form()
         if self.statistics == "heldout" and not terms.heldout:
             raise UsageError(
                 "ldc: statistics=heldout needs base training images that the backbone was not "
                 "trained on; use a recipe with holdout > 0, or statistics=train"
             )
 
+    def _check_closed_form(self) -> None:
+        """Refuse what leaves the closed form without Gaussians, or has no part in it."""
+        if self.sampler != "gaussian":
+            raise UsageError(
+                f"ldc: classifier=bayes classifies by Gaussians, and with sampler={self.sampler} "
+                "there are none; use sampler=gaussian or classifier=trained"
+            )
+        if self.recurrent_steps > 0:
+            raise UsageError(
+                f"ldc: classifier=bayes has no closed form after recurrent_steps="
+                f"{self.recurrent_steps}: what they make of Gaussian samples is none; set "
+                "recurrent_steps=0, or classifier=trained"
+            )
+        if self.base_rows == "trained":
+            raise UsageError(
+                "ldc: classifier=bayes has no rows that base_rows=trained could train; set "
+                "base_rows=means, or classifier=trained"
+            )
+
 
 _NAMES = [field.name for field in fields(LdcParams)]
-UNIT_PARAMS = tuple(_NAMES[: _NAMES.index("virtual_classes") + 1])
-"""The parameters that the unit depends on."""
+PRETRAINED = (*_NAMES[: _NAMES.index("virtual_classes") + 1], "base_rows", "temperature")
+"""The parameters that the unit and trained base rows depend on."""

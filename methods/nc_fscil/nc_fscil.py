@@ -14,9 +14,9 @@ from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext, Needs, Terms
 from fscil_bench.protocol import Queries, Session
 
+from .._shared.etf import simplex_etf
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import class_means, in_space
-from .etf import simplex_etf
 from .neck import Neck, NeckTraining, train_neck
 
 NECK = "neck."

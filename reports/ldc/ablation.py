@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import pandas as pd
@@ -23,35 +23,54 @@ BASELINE, SAMPLER, MAPPING, RECURRENT = "baseline", "+ sampler", "+ mapping", "+
 ROWS = (
     'The paper\'s "Gaussian sampler" is the row "+ mapping"; "+ sampler" has the shared covariance.'
 )
+LINEAR, QUADRATIC = "bayes, shared", "bayes, mapped"
+CHOICES = (
+    ("base_rows=trained", "base_rows=means"),
+    ("new_means=borrowed", "new_means=sample"),
+    ("bayes, shared, borrowed", "bayes, shared, sample"),
+    (LINEAR, SAMPLER),
+    (QUADRATIC, MAPPING),
+)
+"""What can be chosen beside the paper's parts: each with what it is set against."""
+
+CHOSEN = (
+    "Rows trained on real base features, and means borrowed from base classes, in the whole of "
+    'LDC; "bayes" is the closed form of the Gaussians that rows are trained on samples of in '
+    '"+ sampler" (shared) and in "+ mapping" (mapped).'
+)
 PARTS = {"base": "Base", "new": "New", "harmonic": "HM"}
 
 
 class Ablation(Study):
-    """LDC's parts one after the other: baseline, + sampler, + mapping, + recurrent."""
+    """LDC's parts one after the other, and choices beside them, each against what it replaces."""
 
     name = "ablation"
     title = "What each part of LDC adds"
 
     def variants(self, terms: Terms[StudyParams]) -> dict[str, Variant]:
-        """Return the four rows of the ablation."""
-        return ablation_variants(terms)
+        """Return the four rows of the ablation, and the choices."""
+        return ablation_variants(terms) | choice_variants(terms)
 
     def findings(self, terms: Terms[StudyParams], shelf: Shelf) -> Findings:
         """Return accuracies of the rows, and paired differences from row to row."""
-        runs = shelf.named()
+        stored = shelf.named()
+        runs = {name: stored[name] for name in (BASELINE, SAMPLER, MAPPING, RECURRENT)}
         pairs = [*((after, before) for before, after in pairwise(runs)), (RECURRENT, BASELINE)]
+        pairs += CHOICES
+        chosen = {name: stored[name] for name in dict.fromkeys(chain(*CHOICES))}
         columns = [Column(f"session_{t}", str(t), "Session") for t in range(len(terms.seen))]
         columns += [Column(f"last_{part}", word, "Last session") for part, word in PARTS.items()]
-        above = gaps(runs, pairs, [column.key for column in columns])
+        above = gaps(stored, pairs, [column.key for column in columns])
         differences = interval_table("ablation-differences", above, columns, PAIRED, ())
         return Findings(
             [
-                Notes(told(runs, pairs, "last")),
+                Notes(told(stored, pairs, "last")),
                 Section("Accuracy", ablation_tables(shelf, runs)),
+                Section("Choices", [interval_table("ablation-choices", chosen, columns, CHOSEN)]),
                 Section("Differences", [differences]),
                 _curves(runs, terms.seen),
             ],
-            runs,
+            stored,
         )
 
 
@@ -61,12 +80,25 @@ def ablation_variants(terms: Terms[Any]) -> dict[str, Variant]:
     The paper's "Gaussian sampler" includes the mapping; what the sampler does with the shared
     covariance alone is a row of its own here.
     """
-    plain = {"sampler": "gaussian", "recurrent_steps": 0}
     return {
-        BASELINE: terms.ldc(sampler="none"),
-        SAMPLER: terms.ldc(**plain, covariance="shared"),
-        MAPPING: terms.ldc(**plain, covariance="mapped"),
+        BASELINE: terms.complete(sampler="none"),
+        SAMPLER: terms.complete(recurrent_steps=0, covariance="shared"),
+        MAPPING: terms.complete(recurrent_steps=0),
         RECURRENT: terms.complete(),
+    }
+
+
+def choice_variants(terms: Terms[Any]) -> dict[str, Variant]:
+    """Return what `CHOICES` compares, but for the rows of the ablation, by name."""
+    return {
+        "base_rows=trained": terms.complete(base_rows="trained"),
+        "base_rows=means": terms.complete(base_rows="means"),
+        "new_means=borrowed": terms.complete(new_means="borrowed"),
+        "new_means=sample": terms.complete(new_means="sample"),
+        LINEAR: terms.closed("shared"),
+        QUADRATIC: terms.closed("mapped"),
+        "bayes, shared, borrowed": terms.closed("shared", new_means="borrowed"),
+        "bayes, shared, sample": terms.closed("shared", new_means="sample"),
     }
 
 

@@ -107,9 +107,14 @@ class Terms(Generic[Params]):
         return self._variant("ncm", {"space": space, **changes})
 
     def complete(self, **changes: Any) -> Variant:
-        """Return LDC with sampler, mapping and recurrence, and what is changed."""
-        parts = {"sampler": "gaussian", "covariance": "mapped"}
+        """Return LDC with sampler, mapping, recurrence and rows that are trained, and changes."""
+        parts = {"sampler": "gaussian", "covariance": "mapped", "classifier": "trained"}
         return self.ldc(**{**parts, "recurrent_steps": self.recurrent_steps, **changes})
+
+    def closed(self, covariance: str, **changes: Any) -> Variant:
+        """Return LDC with its classifier in closed form, and what is changed."""
+        parts = {"recurrent_steps": 0, "classifier": "bayes", "base_rows": "means"}
+        return self.complete(covariance=covariance, **parts, **changes)
 
     def one_session(self, covariance: str, classes: int) -> Variant:
         """Return LDC in one session of so many new classes (or all there are), with artifacts."""

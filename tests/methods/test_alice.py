@@ -98,16 +98,6 @@ def test_both_views_are_mixed_and_pass_one_after_the_other() -> None:
     assert found == pytest.approx(sum(each) / 2, rel=1e-5)
 
 
-def test_the_classifier_is_the_running_mean_of_unit_features() -> None:
-    made = head()
-    first = torch.tensor([[3.0, 0, 0, 0, 0, 0], [0, 4.0, 0, 0, 0, 0]])
-    made.follow(first, torch.tensor([0, 0]))
-    assert made.means[0].tolist() == pytest.approx([0.5, 0.5, 0, 0, 0, 0])
-    assert made.means[1].tolist() == [0] * DIM, "a class that was not seen is left alone"
-    made.follow(torch.tensor([[0, 0, 5.0, 0, 0, 0]]), torch.tensor([0]))
-    assert made.means[0].tolist() == pytest.approx([0.45, 0.45, 0.1, 0, 0, 0])
-
-
 def test_fusion_adds_rows_for_pairs_and_they_are_not_handed_on() -> None:
     made = Alice(Alice.Params(width=WIDTH, fusion=True))
     built = made.build_head(DIM, CLASSES, torch.Generator().manual_seed(0))

@@ -9,14 +9,11 @@ import torch
 from scipy.spatial.distance import cdist
 from torch.nn import functional as F
 
-from fscil_bench.methods import mahalanobis as _whitening
 from fscil_bench.methods.mahalanobis import (
     Mahalanobis,
     MahalanobisParams,
     correlation,
     shrunk,
-    squared_distances,
-    whitening,
 )
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.protocol import Session
@@ -64,34 +61,6 @@ def test_a_correlation_matrix_does_not_know_units() -> None:
     dead = matrix.clone()
     dead[2], dead[:, 2] = 0, 0
     assert correlation(dead)[2].tolist() == [0] * 5
-
-
-def test_whitening_a_singular_covariance_raises_its_eigenvalues() -> None:
-    rows = torch.tensor([[1.0, 0, 0, 2], [0, 1, 0, -1]]).double()  # rank 2 of 4
-    factor, raised = whitening(rows.T @ rows)
-    assert raised == 2
-    values = torch.linalg.eigvalsh(factor @ factor.T).flip(0)
-    kept = torch.linalg.eigvalsh(rows @ rows.T)
-    assert (1 / values)[2:].tolist() == pytest.approx(kept.tolist())
-    assert (1 / values)[:2].tolist() == pytest.approx([1e-6 * float(kept.mean())] * 2)
-
-
-# Distances.
-
-
-@pytest.mark.parametrize("chunk", [1, 64 * 2**20])
-@pytest.mark.parametrize("shared", [True, False])
-def test_distances_are_scipys(shared: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_whitening, "CHUNK_BYTES", chunk)
-    generator = torch.Generator().manual_seed(1)
-    queries = torch.randn(9, 5, generator=generator).double()
-    means = torch.randn(4, 5, generator=generator).double()
-    matrices = [_random_covariance(0 if shared else seed) for seed in range(4)]
-    factors = torch.stack([whitening(each)[0] for each in matrices])
-    found = squared_distances(queries, means, factors[:1] if shared else factors)
-    for column, (mean, matrix) in enumerate(zip(means, matrices, strict=True)):
-        expected = cdist(queries, mean[None], "mahalanobis", VI=np.linalg.inv(matrix)) ** 2
-        assert np.allclose(found[:, column : column + 1], expected)
 
 
 def test_scores_of_a_shared_covariance_from_first_principles() -> None:

@@ -16,6 +16,12 @@ from fscil_bench.testing import SESSIONS, ToyTask, learnt, start
 REGISTRY = load_registry()
 METHODS = [REGISTRY.get("method", name).value for name in REGISTRY.names("method")]
 FROZEN = [m for m in METHODS if m.needs.features and m.name != "fact"]
+SHORT: dict[str, dict[str, Any]] = {
+    "ldc": {"unit_steps": 2, "epochs": 1},
+    "ranpac": {"projections": 40},
+    "ranpac_calibrated": {"projections": 40},
+}
+"""Parameters that make learning short."""
 BRINGING = [REGISTRY.get("representation", n).value for n in REGISTRY.names("representation")]
 
 
@@ -34,6 +40,9 @@ def test_published_values_and_grids_are_parameters_of_known_protocols(plugin: ty
     [
         ("teen", "cub200", "alpha", 0.5),
         ("teen", "cifar100", "alpha", 0.1),
+        ("adbs", "cub200", "steps", 1),
+        ("adbs", "mini_imagenet", "lr", 0.1),
+        ("ranpac_calibrated", "cifar100", "alpha", 0.75),
         ("cec", "cub200", "queries", 10),
         ("cec_trained", "cub200", "queries", 10),
         ("finetune", "mini_imagenet", "epochs", 50),
@@ -66,7 +75,7 @@ def test_without_what_it_adds_a_method_is_nearest_class_mean(
     )
 
 
-@pytest.mark.parametrize("name", ["ncm", "ft_cos", "teen"])
+@pytest.mark.parametrize("name", ["ncm", "ft_cos", "teen", "adbs"])
 def test_old_rows_are_bit_identical_when_classes_are_added(name: str) -> None:
     before, after = (
         learnt(REGISTRY.get("method", name).value, {"mean": "unit"}, sessions=n).prototypes
@@ -77,9 +86,7 @@ def test_old_rows_are_bit_identical_when_classes_are_added(name: str) -> None:
 
 @pytest.mark.parametrize("method", FROZEN, ids=lambda m: m.name)
 def test_features_that_are_no_numbers_are_refused_by_class_and_row(method: type) -> None:
-    params = parse_params(method.name, method.Params, {})
-    if method.name == "ldc":
-        params = parse_params("ldc", method.Params, {"unit_steps": 2, "epochs": 1})
+    params = parse_params(method.name, method.Params, SHORT.get(method.name, {}))
     task = ToyTask(needs=method.needs)
     made = start(task, method, params)
     base = task.session(0)

@@ -30,10 +30,15 @@ def dataset() -> Dataset:
 
 
 def test_the_last_base_classes_play_new_ones_in_the_protocols_share(toy_protocol: Protocol) -> None:
-    for shape, expected in (((60, 5, 8), (35, 5)), ((100, 10, 10), (50, 5)), ((12, 2, 4), (8, 2))):
+    for shape, expected in (
+        ((60, 5, 8), (35, 5, 5)),
+        ((100, 10, 10), (50, 10, 5)),
+        ((12, 2, 4), (8, 2, 2)),
+        ((28, 28, 6), (14, 14, 1)),
+    ):
         pseudo = pseudo_incremental(shaped(toy_protocol, *shape))
-        assert (pseudo.base_classes, pseudo.sessions) == expected
-        assert (pseudo.classes_used, pseudo.way, pseudo.name) == (*shape[:2], "toy-pseudo")
+        assert (pseudo.base_classes, pseudo.way, pseudo.sessions) == expected
+        assert (pseudo.classes_used, pseudo.name) == (shape[0], "toy-pseudo")
 
 
 def test_every_registered_protocol_has_one() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -160,3 +161,39 @@ def test_an_epoch_is_every_image_once(count: int, sizes: list[int]) -> None:
     batches = list(epoch_batches(count, 4, torch.Generator().manual_seed(0)))
     assert [len(batch) for batch in batches] == sizes
     assert sorted(np.concatenate(batches)) == list(range(count))
+
+
+def test_a_batch_draws_episodes_and_views_by_other_operations() -> None:
+    job, generator = training(augment=("flip",)), torch.Generator().manual_seed(0)
+    batch = job._batch(np.arange(4), 0, generator)
+    assert batch.episode is not None
+    shots, classes = batch.episode(2, 5)
+    assert shots.shape == (10, 3, 8, 8) and len(set(classes.tolist())) == 2
+    plain = {c: job._view(np.flatnonzero(job.base.labels == c), (), generator) for c in range(3)}
+    for number, image in enumerate(shots):
+        own = plain[int(classes[number // 5])]
+        assert bool(((own == image) | (own == image.flip(2))).flatten(1).all(dim=1).any())
+    assert batch.episode(8, 20)[0].shape == (27, 3, 8, 8), "no more than there is"
+    assert torch.equal(batch.augment(()), job._view(np.arange(4), (), generator))
+
+
+class CopiesTheBackbone(COSINE):  # type: ignore[misc]
+    """Keeps the backbone as it was at the start."""
+
+    def begin(self, backbone: Any, head: Any) -> None:
+        head.copy = copy.deepcopy(backbone).requires_grad_(False)
+
+
+def test_what_is_set_up_at_the_beginning_survives_an_interruption(tmp_path: Path) -> None:
+    def made() -> BaseTraining:
+        job = training()
+        job.representation = CopiesTheBackbone(COSINE.Params())
+        return job
+
+    with pytest.raises(KeyboardInterrupt):
+        made().run(tmp_path, InterruptedAfter(1.4))
+    made().run(tmp_path, Silent())
+    tensors, _ = load_tensors(tmp_path / "weights.safetensors")
+    start = training().fresh_state().backbone.state_dict()["conv1.weight"]
+    assert torch.equal(tensors["head.copy.conv1.weight"], start)
+    assert not torch.equal(tensors["backbone.conv1.weight"], start)

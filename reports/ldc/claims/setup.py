@@ -16,6 +16,7 @@ from ..terms import COVARIANCES, LOSSES, StudyParams, Terms
 from ..variants import Variant
 
 FEW_SHOTS = (1, 5)
+BASE_ROWS = ("trained", "means")
 FACT = "fact"
 
 
@@ -67,12 +68,16 @@ class Setup(Terms[ClaimsParams]):
     def generated(self) -> Mapping[str, Variant]:
         """LDC with its generated features: the shared covariance, the mapping, and recurrence."""
         # Of the first seed alone: those of one run are tens of megabytes.
-        each = {"seeds": self.seeds[:1], "artifacts": True, "sampler": "gaussian"}
+        each = {"seeds": self.seeds[:1], "artifacts": True}
         return {
-            "shared": self.ldc(**each, covariance="shared", recurrent_steps=0),
-            "mapped": self.ldc(**each, covariance="mapped", recurrent_steps=0),
-            "recurrent": self.ldc(**each, covariance="mapped", recurrent_steps=self.params.steps),
+            "shared": self.complete(**each, covariance="shared", recurrent_steps=0),
+            "mapped": self.complete(**each, recurrent_steps=0),
+            "recurrent": self.complete(**each, recurrent_steps=self.params.steps),
         }
+
+    def base_rows(self, rows: str) -> Variant:
+        """Return LDC with the base classes' rows as they are asked for."""
+        return self.complete(base_rows=rows)
 
     @cached_property
     def fact(self) -> Variant | None:
@@ -94,6 +99,7 @@ class Setup(Terms[ClaimsParams]):
             *(self.ldc(split=split) for split in splits),
             *(self.free_lunch(split=split) for split in splits),
             *(self.complete(loss=loss) for loss in LOSSES),
+            *(self.base_rows(rows) for rows in BASE_ROWS),
             *(self.unseen(covariance) for covariance in COVARIANCES),
             *(self.budgeted(mode) for mode in self.budget_modes),
             *self.generated.values(),

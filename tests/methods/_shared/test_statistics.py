@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.distance import cdist
 
 from fscil_bench.errors import DataError
 from fscil_bench.methods._shared import statistics
@@ -56,3 +57,29 @@ def test_tukey_space_is_a_power_and_refuses_negative_features() -> None:
     queries = Queries({"plain": features[:1]})
     assert statistics.in_space(queries, "tukey", 0.5).tolist() == [[0.0, 2.0]]
     assert torch.equal(statistics.in_space(queries, "tukey", 1.0), features[:1])
+
+
+def test_whitening_a_singular_covariance_raises_its_eigenvalues() -> None:
+    rows = torch.tensor([[1.0, 0, 0, 2], [0, 1, 0, -1]]).double()  # rank 2 of 4
+    factor, raised = statistics.whitening(rows.T @ rows)
+    assert raised == 2
+    values = torch.linalg.eigvalsh(factor @ factor.T).flip(0)
+    kept = torch.linalg.eigvalsh(rows @ rows.T)
+    assert (1 / values)[2:].tolist() == pytest.approx(kept.tolist())
+    assert (1 / values)[:2].tolist() == pytest.approx([1e-6 * float(kept.mean())] * 2)
+
+
+@pytest.mark.parametrize("chunk", [1, 64 * 2**20])
+@pytest.mark.parametrize("shared", [True, False])
+def test_distances_are_scipys(shared: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "CHUNK_BYTES", chunk)
+    generator = torch.Generator().manual_seed(1)
+    queries = torch.randn(9, 5, generator=generator).double()
+    means = torch.randn(4, 5, generator=generator).double()
+    rows = torch.randn(4, 5, 40, generator=generator).double()
+    matrices = [rows[0 if shared else c].cov() for c in range(4)]
+    factors = torch.stack([statistics.whitening(each)[0] for each in matrices])
+    found = statistics.squared_distances(queries, means, factors[:1] if shared else factors)
+    for column, (mean, matrix) in enumerate(zip(means, matrices, strict=True)):
+        expected = cdist(queries, mean[None], "mahalanobis", VI=np.linalg.inv(matrix)) ** 2
+        assert np.allclose(found[:, column : column + 1], expected)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import multivariate_normal
 
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.methods.ldc import classifier, matching
@@ -57,6 +58,8 @@ def _sigma(method: Ldc) -> torch.Tensor:
     return method.state_dict()["covariance"]
 
 
+CLOSED: dict[str, Any] = {"classifier": "bayes", "recurrent_steps": 0}
+
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"space": "raw"},
@@ -72,6 +75,15 @@ VARIANTS: list[dict[str, Any]] = [
     {"new_means": "posterior", "prior_weight": 0.3},
     {"new_means": "posterior", "covariance": "empirical", "recurrent_steps": 0},
     {"new_means": "posterior", "sampler": "none"},
+    {"new_means": "borrowed"},
+    {"new_means": "borrowed", "sampler": "none"},
+    {"base_rows": "trained"},
+    {"base_rows": "trained", "sampler": "none"},
+    {"base_rows": "trained", "sampler": "none", "new_means": "borrowed"},
+    CLOSED,
+    CLOSED | {"covariance": "shared"},
+    CLOSED | {"covariance": "empirical", "new_means": "posterior"},
+    CLOSED | {"covariance": "shared", "new_means": "borrowed"},
     {"virtual_classes": 0.5},
     {"recurrent_inputs": "shots"},
     {"recurrent_inputs": "shots", "covariance": "empirical", "kernel": 3, "recurrent_steps": 2},
@@ -151,7 +163,10 @@ def test_stored_bytes(overrides: dict[str, Any], means: str) -> None:
     method = _learnt({"means": means} | overrides)
     p, rows = method.params, BASE + 2 * WAY
     sampled = p.sampler != "none"
-    values = rows * DIM * (2 if sampled and p.means == "prototype" else 1)
+    # Class means beside rows that are others, where anything needs them.
+    others = sampled or (p.base_rows == "trained" and p.new_means != "sample")
+    kept = others and p.classifier == "trained" and p.means == "prototype"
+    values = rows * DIM * (2 if kept else 1) + (p.new_means == "borrowed")
     if sampled or p.new_means == "posterior":
         values += DIM**2 * (BASE if p.covariance == "empirical" else 1)
     if p.new_means == "posterior":
@@ -167,11 +182,16 @@ def test_stored_bytes(overrides: dict[str, Any], means: str) -> None:
     assert method.state_bytes() == 4 * values
 
 
-def test_pretrain_params_are_all_that_shape_the_unit() -> None:
-    reference = _method().pretrain(_session(0), lambda _: None)
+def test_pretrain_params_are_all_that_shape_what_base_data_teach() -> None:
+    trained = {"base_rows": "trained"}
+    reference = _method(trained).pretrain(_session(0), lambda _: None)
     others = {
         "update": "pooled",
         "nearest": 3,
+        "borrowed_share": 0.7,
+        "borrowed_neighbours": 1,
+        "classifier": "bayes",
+        "shrinkage": 0.1,
         "new_means": "posterior",
         "prior_weight": 2.0,
         "means": "snapshot",
@@ -182,12 +202,12 @@ def test_pretrain_params_are_all_that_shape_the_unit() -> None:
         "samples_per_class": 5,
         "sampled_weight": 0.3,
         "few_shot_weight": 0.3,
-        "temperature": 2.0,
     }
     known = set(LdcParams.__dataclass_fields__)
     assert set(others) | set(Ldc.pretrain_params) == known
-    unit = _method(others).pretrain(_session(0), lambda _: None)
-    assert all(torch.equal(reference[name], unit[name]) for name in reference)
+    found = _method(others | trained).pretrain(_session(0), lambda _: None)
+    assert "base_rows" in reference
+    assert all(torch.equal(reference[name], found[name]) for name in reference)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +234,9 @@ FORMS: list[dict[str, Any]] = [
     {"covariance": "empirical"},
     {"sampler": "released"},
     {"new_means": "posterior"},
+    {"new_means": "borrowed", "base_rows": "trained"},
+    CLOSED,
+    CLOSED | {"covariance": "shared", "shrinkage": 1e-6},
 ]
 
 
@@ -266,6 +289,11 @@ def test_base_classes_of_one_sample_have_no_covariance_and_are_noted(form: dict[
         ({"covariance": "empirical", "nearest": 7}, r"nearest=7.* 6 base classes"),
         ({"directions": "full"}, "unit_samples >= 128"),
         ({"virtual_classes": 0.5, "covariance": "empirical"}, "virtual_classes=0"),
+        ({"new_means": "borrowed", "borrowed_neighbours": 7}, r"neighbours=7.* 6 base classes"),
+        (CLOSED | {"sampler": "none"}, "sampler=none there are none"),
+        (CLOSED | {"sampler": "released"}, "sampler=released there are none"),
+        ({"classifier": "bayes"}, "set recurrent_steps=0"),
+        (CLOSED | {"base_rows": "trained"}, "set base_rows=means"),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(params: dict[str, Any], message: str) -> None:
@@ -292,6 +320,79 @@ def test_posterior_means_shrink_the_shots_by_the_mapped_covariance() -> None:
         assert torch.allclose(state["classifier"][BASE + row], expected, atol=1e-4)
         assert not torch.allclose(expected, mean, atol=1e-2)
     assert 0 < method.notes()["prior_shrinkage"] < 1
+
+
+@pytest.mark.parametrize("means", ["prototype", "snapshot"])
+def test_borrowed_means_come_from_base_classes_alone(means: str) -> None:
+    params = {"new_means": "borrowed", "borrowed_share": 0.4, "borrowed_neighbours": 2}
+    method = _learnt(params | {"space": "raw", "epochs": 0, "means": means}, sessions=1)
+    base, session = _session(0), _session(2)
+    base_means = torch.stack(
+        [base.features[base.labels == c].mean(dim=0) for c in base.class_ids]
+    ).numpy()
+    restored = _method(params | {"space": "raw", "epochs": 0, "means": means})
+    restored.load_state_dict(method.state_dict())
+    restored.learn_session(session)
+    for row, c in enumerate(session.class_ids):
+        mean = session.features[session.labels == c].mean(dim=0).numpy()
+        cosines = base_means @ mean / np.linalg.norm(base_means, axis=1)
+        expected = 0.6 * mean + 0.4 * base_means[np.argsort(-cosines)[:2]].mean(axis=0)
+        assert np.allclose(restored.classifier[BASE + WAY + row], expected, atol=1e-5)
+
+
+def test_borrowing_nothing_leaves_the_mean_of_the_shots() -> None:
+    plain, none = _learnt(), _learnt({"new_means": "borrowed", "borrowed_share": 0.0})
+    assert torch.equal(plain.classifier, none.classifier)
+
+
+def test_trained_base_rows_lower_the_cross_entropy_of_real_features() -> None:
+    base, losses = _session(0), []
+    for rows in ("means", "trained"):
+        method = _learnt({"base_rows": rows}, sessions=0)
+        scores = method.scores(Queries({"plain": base.features}))
+        losses.append(float(torch.nn.functional.cross_entropy(scores, base.labels)))
+    assert losses[1] < 0.8 * losses[0]
+    state, means = method.state_dict(), _learnt(sessions=0).state_dict()
+    assert torch.equal(state["prototypes"], means["prototypes"]), "samplers keep the class means"
+    lengths = state["classifier"].norm(dim=1)
+    torch.testing.assert_close(lengths, means["classifier"].norm(dim=1))
+
+
+def _densities(method: Ldc, covariances: list[np.ndarray], shrinkage: float) -> np.ndarray:
+    """Return log densities of the queries under Gaussians of a method's means, shrunk."""
+    columns = []
+    for mean, covariance in zip(method.classifier.double().numpy(), covariances, strict=True):
+        spread = np.trace(covariance) / DIM * np.eye(DIM)
+        gaussian = multivariate_normal(mean, (1 - shrinkage) * covariance + shrinkage * spread)
+        columns.append(gaussian.logpdf(_queries().features.double().numpy()))
+    return np.stack(columns, axis=1)
+
+
+def test_closed_form_scores_by_class_means_and_the_stored_covariance() -> None:
+    for covariance, steps in (("shared", 8), ("mapped", 0)):
+        # A unit as it begins maps every class to Σ.
+        asked = {"covariance": covariance, "unit_steps": steps, "shrinkage": 0.2, "space": "raw"}
+        method = _learnt(CLOSED | asked)
+        expected = _densities(method, [_sigma(method).double().numpy()] * (BASE + 2 * WAY), 0.2)
+        assert np.allclose(method.scores(_queries()), expected, rtol=1e-4, atol=1e-3)
+        rows = torch.stack(
+            [
+                session.features[session.labels == c].mean(dim=0)
+                for session in map(_session, range(3))
+                for c in session.class_ids
+            ]
+        )
+        torch.testing.assert_close(method.classifier, rows)
+
+
+def test_closed_form_takes_each_class_s_own_covariance() -> None:
+    asked = {"covariance": "empirical", "nearest": 1, "shrinkage": 0.2, "space": "raw"}
+    method = _learnt(CLOSED | asked)
+    own = method.state_dict()["base_covariances"].double().numpy()
+    means = method.classifier.double()
+    lenders = torch.cdist(means[BASE:], means[:BASE]).argmin(dim=1).tolist()
+    expected = _densities(method, [*own, *own[lenders]], 0.2)
+    assert np.allclose(method.scores(_queries()), expected, rtol=1e-4, atol=1e-3)
 
 
 def test_counts_of_the_shots_are_kept_where_the_recurrent_step_sees_them() -> None:
@@ -419,7 +520,7 @@ EPISODES: list[dict[str, Any]] = [*FORMS, {"means": "snapshot"}]
 def test_an_episode_trains_rows_of_its_classes_alone(overrides: dict[str, Any]) -> None:
     method = _learnt(overrides | {"epochs": 10, "lr": 0.1}, sessions=0)
     shots, queries = ToyTask().episode(0)
-    scores = method.episode_scores(shots, queries)
+    scores = method.episode_scores(shots, queries).float()
     plain = 16 * learnt(NCM, {"space": "tukey"}).episode_scores(shots, queries)
     assert not torch.allclose(scores, plain, atol=0.01)
     assert (scores.argmax(dim=1) == plain.argmax(dim=1)).float().mean() > 0.8

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.methods.nc_fscil.etf import class_balance, dot_regression, simplex_etf
+from fscil_bench.methods._shared.etf import simplex_etf
+from fscil_bench.methods.nc_fscil.etf import class_balance, dot_regression
 from fscil_bench.methods.nc_fscil.nc_fscil import NcFscil
 from fscil_bench.methods.nc_fscil.neck import Neck, NeckTraining, train_neck
 from fscil_bench.params import parse_params

@@ -37,6 +37,9 @@ class CalibrationParams:
     covariance: str = "mapped"
     recurrent_steps: int = 1
     loss: str = "kl"
+    base_rows: str = "means"
+    new_means: str = "sample"
+    classifier: str = "trained"
 
 
 @dataclass(frozen=True)

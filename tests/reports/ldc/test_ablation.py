@@ -6,13 +6,21 @@ from typing import Any
 
 import pytest
 
-from fscil_bench.reports.ldc.ablation import Ablation
+from fscil_bench.reports.ldc.ablation import Ablation, choice_variants
 
 LAST = {
     "baseline": [(30, 3), (32, 3), (34, 3)] * 2,
     "+ sampler": [(30, 2), (32, 2), (34, 2)] * 2,
     "+ mapping": [(30, 6), (32, 7), (34, 8)] * 2,
     "+ recurrent": [(30, 6), (32, 7), (34, 8)] * 2,
+}
+KINDS = ("tex", "csv")
+CHOSEN = {
+    "base_rows=trained": [(30, 6), (32, 7), (34, 8)] * 2,
+    "new_means=borrowed": [(29, 9), (31, 10), (33, 11)] * 2,
+    "bayes, shared": [(30, 5), (32, 5), (34, 5)] * 2,
+    "bayes, mapped": [(30, 5), (32, 6), (34, 7)] * 2,
+    "bayes, shared, borrowed": [(29, 9), (31, 9), (33, 9)] * 2,
 }
 """Right base and new images of 40 and 20 in the last session, seed by seed."""
 
@@ -22,6 +30,9 @@ def written(claims: Any) -> None:
     """Write a run for each row and seed."""
     for name, last in LAST.items():
         claims.write(claims.setup.ablation[name], last)
+    choices = choice_variants(claims.setup)
+    for name, last in CHOSEN.items():
+        claims.write(choices[name], last, first=38 if "rows" in name else 36)
 
 
 @pytest.mark.usefixtures("written")
@@ -48,12 +59,39 @@ def test_what_each_part_adds_is_paired_by_seed(study: Any, numbers: Any) -> None
 
 
 @pytest.mark.usefixtures("written")
+def test_choices_are_set_against_what_they_replace(study: Any, numbers: Any) -> None:
+    output = study(Ablation)
+
+    rows = numbers("ablation-differences")
+    rows.index = rows.index.str.replace("−", "-")
+    # Images more of 40 base and 20 new, and of all 60; in session 0 of 40.
+    gains = {
+        "base_rows=trained - base_rows=means": (2, 0, 0, 0),
+        "new_means=borrowed - new_means=sample": (0, -1, 3, 2),
+        "bayes, shared, borrowed - bayes, shared, sample": (0, -1, 4, 3),
+        "bayes, shared - + sampler": (0, 0, 3, 3),
+        "bayes, mapped - + mapping": (0, 0, -1, -1),
+    }
+    for name, images in gains.items():
+        found = rows.loc[name, ["session_0_mean", "last_base_mean", "last_new_mean"]].tolist()
+        percent = [100 * n / of for n, of in zip(images, (40, 40, 20), strict=False)]
+        assert found == pytest.approx(percent, abs=1e-9), name
+        assert rows.loc[name, "session_2_mean"] == pytest.approx(100 * images[3] / 60), name
+    assert "bayes, shared has a higher accuracy after the last session than + sampler" in (
+        output.text
+    )
+    table = numbers("ablation-choices")
+    assert set(CHOSEN) | {"base_rows=means", "+ sampler", "+ mapping"} < set(table.index)
+    assert table.loc["new_means=sample"].equals(table.loc["base_rows=means"]), "one run"
+
+
+@pytest.mark.usefixtures("written")
 def test_files_hold_what_is_shown(study: Any, numbers: Any, tmp_path: Path) -> None:
     output = study(Ablation, draw=True)
 
     names = [
         *("ablation.md", "ablation.tex", "ablation.csv", "ablation-alone.tex"),
-        *(f"ablation-differences.{kind}" for kind in ("tex", "csv")),
+        *(f"ablation-{name}.{kind}" for name in ("differences", "choices") for kind in KINDS),
         *(f"ablation-curves.{kind}" for kind in ("png", "pdf", "csv")),
     ]
     assert sorted(file.name for file in output.files) == sorted(names)

@@ -24,7 +24,6 @@ def figures(part: Part) -> tuple[float, float, int]:
     [
         ("a", "+ mapping", "baseline"),
         ("b", "+ recurrent", "+ mapping"),
-        ("k", "+ recurrent", "baseline"),
     ],
 )
 def test_what_adds_to_what(claims: Any, letter: str, after: str, before: str) -> None:
@@ -37,6 +36,16 @@ def test_what_adds_to_what(claims: Any, letter: str, after: str, before: str) ->
 
     assert found.verdict == "holds", f"{after} is better than {before}, by 1 image on each seed"
     assert figures(found.parts[0])[1:] == (0.0, 6)
+
+
+def test_session_0_is_measured_by_the_base_rows(claims: Any) -> None:
+    for rows, first in (("trained", 38), ("means", 36)):
+        claims.write(claims.setup.base_rows(rows), first=first)
+
+    found = claims.claim(accuracy.part_claims, "k")
+
+    assert figures(found.parts[0]) == (5.0, 0.0, 6), "2 of 40 base images"
+    assert (found.verdict, found.parts[0].detail) == ("holds", "95.00 against 90.00")
 
 
 def test_each_loss_is_a_part(claims: Any) -> None:

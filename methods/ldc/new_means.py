@@ -1,12 +1,33 @@
-"""The Gaussian prior over class means that base classes teach, and posterior means under it."""
+"""What base classes say about the mean of a new class, beside its shots: loans and a prior."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from .covariance import TINY
+
+
+def borrowed_means(
+    means: torch.Tensor, base_means: torch.Tensor, share: float, neighbours: int
+) -> torch.Tensor:
+    """Return means (n, D) moved towards those of the nearest base classes, by cosine.
+
+    (1 − a)·x̄_i + a·m_i, m_i the mean of the k nearest base means: Free-Lunch's calibrated mean
+    (Yang, Liu and Xu, 2021, equation 6) is that of one shot with a = k/(k + 1), by Euclidean
+    distance.
+
+    Args:
+        means: the shots' means x̄_i (n, D).
+        base_means: (C0, D), C0 >= k.
+        share: a, 0 … 1; with 0 the means stay as they are.
+        neighbours: k.
+    """
+    cosines = F.normalize(means, dim=1) @ F.normalize(base_means, dim=1).T
+    nearest = cosines.argsort(dim=1, descending=True, stable=True)[:, :neighbours]
+    return (1 - share) * means + share * base_means[nearest].mean(dim=1)
 
 
 @dataclass(frozen=True)
