@@ -103,7 +103,10 @@ def training(data: Dataset, augment: tuple[str, ...], options: argparse.Namespac
     registry, device = load_registry(), resolve_device(options.device)
     protocol = registry.protocol("cub200")[0]
     changes = {"augment": augment, "batch_size": options.batch_size, "epochs": 100}
-    plugin = registry.get("representation", "cosine")
+    plugin, (backbone, _) = (
+        registry.get("representation", "cosine"),
+        registry.backbone(protocol.backbone),
+    )
     params = plugin.value.Params()
     spec = RepresentationSpec(
         name="cosine",
@@ -116,14 +119,12 @@ def training(data: Dataset, augment: tuple[str, ...], options: argparse.Namespac
         pretraining="none",
         images=protocol.images,
         recipe=protocol.override(**changes).recipe,
-        precision=faster_precision(
-            protocol.backbone, 224, device, Path(tempfile.mkdtemp()).joinpath
-        ),
+        precision=faster_precision(backbone, 224, device, Path(tempfile.mkdtemp()).joinpath),
         code="",
         engine="",
     )
     empty = drawn(data, 0, np.random.default_rng(0))
-    return BaseTraining(spec, plugin.value(params), empty, empty, device)
+    return BaseTraining(spec, plugin.value(params), backbone, empty, empty, device)
 
 
 def drawn(data: Dataset, count: int, random: np.random.Generator) -> LabelledImages:

@@ -67,7 +67,8 @@ def training(
     images: np.ndarray, labels: np.ndarray, device: torch.device, precision: Precision
 ) -> BaseTraining:
     """Return the base training of the suite on these images."""
-    plugin = load_registry().get("representation", "cosine")
+    registry = load_registry()
+    plugin, (backbone, _) = registry.get("representation", "cosine"), registry.backbone("resnet20")
     params = plugin.value.Params()
     spec = RepresentationSpec(
         name="cosine",
@@ -87,7 +88,7 @@ def training(
     stored, members = Images.from_block(images), np.arange(len(images))
     base = LabelledImages(stored, members, labels)
     empty = LabelledImages(stored, members[:0], labels[:0])
-    return BaseTraining(spec, plugin.value(params), base, empty, device)
+    return BaseTraining(spec, plugin.value(params), backbone, base, empty, device)
 
 
 def ready_batch(
@@ -128,7 +129,8 @@ def main() -> None:
     options = parser.parse_args()
     device = resolve_device(options.device)
     folder = Path(tempfile.mkdtemp())
-    precision = faster_precision("resnet20", SIZE, device, folder.joinpath)
+    backbone, _ = load_registry().backbone("resnet20")
+    precision = faster_precision(backbone, SIZE, device, folder.joinpath)
     random = np.random.default_rng(0)
     count: int = options.batches * BATCH
     images = random.integers(0, 256, (count, SIZE, SIZE, 3), dtype=np.uint8)

@@ -93,6 +93,7 @@ class MethodContext:
         extras: the representation's named tensors that the method declared.
         network: the trainable network, for a method that declared `images`.
         final_class_count: only for a method that declared it.
+        nonnegative: whether no plain feature of a base training sample is negative.
     """
 
     feature_dim: int
@@ -102,6 +103,7 @@ class MethodContext:
     extras: Mapping[str, torch.Tensor] = field(default_factory=dict)
     network: Network | None = None
     final_class_count: int | None = None
+    nonnegative: bool = True
 
 
 class Method(Contract):

@@ -128,7 +128,9 @@ class Protocol(_Frozen):
     protocol's file, `list:FILE`, with the key of a class on each line; classes that it does not
     name are left out. `data` is where a user's own data lie, relative to the protocol's file; it
     is in no key and no record, the images' digest is; nor is the place of `canonical_shots`, whose
-    rows' digest is.
+    rows' digest is. `classes_in` says which of its classes are in data that networks are
+    pre-trained on, by the beginning of their names: `{ imagenet = "59 of 200 species" }`; flags
+    quote it.
     `features` is a file of features, likewise: nothing is trained then, and data set, backbone,
     images and recipe may be left out, in which case the file is the data set.
     `reader_options` are passed on to the data set's reader. With `test_from_train` that fraction
@@ -151,6 +153,7 @@ class Protocol(_Frozen):
     canonical_rows: str | None = None
     train_images: PositiveInt | None = None
     data: Annotated[str | None, Field(exclude=True)] = None
+    classes_in: Annotated[dict[str, str], Field(exclude=True)] = {}
     features: Annotated[str | None, Field(exclude=True)] = None
     reader_options: dict[str, int | float | str] = {}
     test_from_train: Annotated[float | None, Field(gt=0, lt=1)] = None
@@ -216,8 +219,8 @@ class Protocol(_Frozen):
             UsageError: an unknown name, or a changed value does not fit.
         """
         # What a dump leaves out:
-        places = ("data", "features", "canonical_shots")
-        data = {**self.model_dump(), **{name: getattr(self, name) for name in places}}
+        excluded = ("data", "features", "canonical_shots", "classes_in")
+        data = {**self.model_dump(), **{name: getattr(self, name) for name in excluded}}
         known = {**Protocol.model_fields, **Recipe.model_fields}
         for name in changes:
             if name not in known:

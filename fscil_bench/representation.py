@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fscil_bench.backbone import Reading
 from fscil_bench.plugins.contract import Contract
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Representation(Contract):
     """Protocol -> the parameters that the paper states for it, laid over the defaults."""
     final_class_count: ClassVar[bool] = False
     """Whether it sizes itself by the number of classes at the end; tables flag it."""
+    pretrained: ClassVar[bool] = False
+    """Whether it starts from the backbone's published weights, whatever the protocol says."""
 
     def __init__(self, params: Any) -> None:
         self.params = params
@@ -72,6 +75,18 @@ class Representation(Contract):
     @abstractmethod
     def scale(self) -> float:
         """Return the factor on the cosine logits during training."""
+
+    def reading(self) -> Reading:
+        """Return how the backbone is to be read."""
+        return Reading()
+
+    def is_trained(self) -> bool:
+        """Return whether anything is trained; if not, the backbone is taken as it starts."""
+        return True
+
+    def tuned(self, backbone: nn.Module) -> Sequence[nn.Module]:
+        """Return the parts of the backbone that are trained; the rest keeps its statistics too."""
+        return (backbone,)
 
     def extra_tensors(self, head: nn.Module) -> dict[str, torch.Tensor]:
         """Return the named tensors that methods may ask for."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from fscil_bench.backbone import Transform
 from fscil_bench.protocol import ImageSpec, Protocol, Recipe
 
 Precision = Literal["fp32", "bf16"]
@@ -18,6 +19,7 @@ Views = Literal["plain", "flip"]
 class RepresentationSpec(BaseModel):
     """What decides a trained representation: data, recipe, objective, seed, precision, code.
 
+    `transform` is how images become the backbone's input, where that is not as `images` says;
     `network` is the title and digest of a network that is taken as it is, if one is.
     """
 
@@ -37,12 +39,15 @@ class RepresentationSpec(BaseModel):
     precision: Precision
     code: str
     engine: str
+    backbone_code: str = ""
+    transform: Transform | None = None
     network: str = ""
 
     @model_serializer(mode="wrap")
-    def _without_network(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What is trained here keeps the key that it had before networks could be taken.
-        return {name: value for name, value in dump(self).items() if name != "network" or value}
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Records of before lack them, and keep their keys.
+        later = ("backbone_code", "transform", "network")
+        return {name: value for name, value in dump(self).items() if name not in later or value}
 
     @property
     def key(self) -> str:
@@ -56,7 +61,9 @@ class RepresentationSpec(BaseModel):
 
     def shared(self, *apart: str) -> dict[str, Any]:
         """Return, as JSON values, what seeds and versions of the code share, but some fields."""
-        data = self.model_dump(mode="json", exclude={"seed", "code", "engine", *apart})
+        data = self.model_dump(
+            mode="json", exclude={"seed", "code", "engine", "backbone_code", *apart}
+        )
         return data | ({"network": self.network_title} if self.network else {})
 
     @property
@@ -65,7 +72,7 @@ class RepresentationSpec(BaseModel):
 
         Reports take one network of each.
         """
-        return digest_of(self.model_dump(exclude={"precision", "code", "engine"}))
+        return digest_of(self.model_dump(exclude={"precision", "code", "engine", "backbone_code"}))
 
 
 class RunSpec(BaseModel):
@@ -108,7 +115,9 @@ class RunSpec(BaseModel):
     def version(self) -> str:
         """Identify the code, and the table of canonical shots, that the run was made with."""
         rep = self.representation
-        return digest_of([self.code, self.engine, self.shots, rep.code, rep.engine])
+        return digest_of(
+            [self.code, self.engine, self.shots, rep.code, rep.engine, rep.backbone_code]
+        )
 
 
 def digest_of(value: Any) -> str:

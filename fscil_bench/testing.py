@@ -1,4 +1,4 @@
-"""The conformance suite: what every method and representation must do, checked in seconds.
+"""The conformance suite: what methods, representations and backbones must do, in seconds.
 
 For the author of a plug-in it is one line in a test: ``check_method(MyMethod)``.
 """
@@ -18,6 +18,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import nn
 
+from fscil_bench.backbone import Backbone
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext, Needs, Network, Terms
 from fscil_bench.params import parse_params
@@ -187,22 +188,27 @@ class Verdict:
 
 
 def check_plugins(files: Sequence[Path]) -> list[Verdict]:
-    """Check every method and representation that plug-in files bring, with default parameters.
+    """Check every method, representation and backbone of plug-in files, with default parameters.
 
     Raises:
         UsageError: a file cannot be loaded, or none of them brings one.
     """
     registry = load_registry(tuple(files))
-    checks = {"method": check_method, "representation": check_representation}
+    checks: Mapping[str, Callable[[Any], None]] = {
+        "method": check_method,
+        "representation": check_representation,
+        "backbone": check_backbone,
+    }
     brought = [
         plugin
         for kind in checks
         for plugin in registry.plugins.get(kind, {}).values()
-        if plugin.origin == FILE
+        if plugin.origin == FILE and not getattr(plugin.value, "variants", False)
     ]
     if not brought:
         raise UsageError(
-            "no method or representation to check; name a file that brings some: --plugin FILE.py"
+            "no method, representation or backbone to check; name a file that brings some: "
+            "--plugin FILE.py"
         )
     return [_verdict(plugin, checks[plugin.kind]) for plugin in brought]
 
@@ -315,6 +321,34 @@ def check_representation(
     assert made.scale() > 0, f"{name}: scale must be positive"
     brought = tuple(sorted(made.extra_tensors(head)))
     assert brought == tuple(sorted(representation.extras)), f"{name}: extras are {brought}"
+
+
+def check_backbone(backbone: type[Backbone], variant: str = "") -> None:
+    """Check a backbone: a seed decides its weights, and it gives each image a finite vector (D).
+
+    Raises:
+        AssertionError: it does not; the message says what.
+    """
+    made = backbone(variant)
+    name, transform = made.called, made.transform
+    side = transform.size if transform else SIZE * 4
+    with _global_state_kept(name):
+        one, two = made.fresh(0).eval(), made.fresh(0).eval()
+    for (key, first), second in zip(
+        one.state_dict().items(), two.state_dict().values(), strict=True
+    ):
+        assert torch.equal(first, second), f"{name}: {key} is not drawn from the global generator"
+    images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        features = one(images)
+        alone = one(images[:1])
+    assert tuple(features.shape) == (2, made.dim), (
+        f"{name}: two images give {tuple(features.shape)}, not (2, {made.dim})"
+    )
+    assert bool(torch.isfinite(features).all()), f"{name}: features are not finite"
+    assert torch.allclose(features[:1], alone, atol=1e-4, rtol=1e-3), (
+        f"{name}: an image's features depend on the images beside it"
+    )
 
 
 def _pretrained(method: type[Method], params: Any) -> Tensors:

@@ -11,10 +11,10 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional as F
 
+from fscil_bench.backbone import Staged
 from fscil_bench.method import Method, MethodContext, Needs
 from fscil_bench.protocol import Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
-from fscil_bench.training.backbones import Staged
 
 from ._shared.augmentation import drawn_share
 from ._shared.cosine import cosine_logits

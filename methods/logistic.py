@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -14,7 +14,14 @@ from fscil_bench.protocol import Queries, Session
 
 from ._shared import citations
 from ._shared.softmax import Fit, fit_logistic
-from ._shared.statistics import Space, class_means, classifier_rows, in_space
+from ._shared.statistics import (
+    Space,
+    class_means,
+    classifier_rows,
+    in_space,
+    settled_space,
+    space_notes,
+)
 
 
 class Logistic(Method):
@@ -40,7 +47,7 @@ class Logistic(Method):
     bibtex = citations.FREE_LUNCH
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "penalty": (0.1, 0.3, 1.0, 3.0),
-        "space": ("raw", "tukey"),
+        "space": ("raw", "auto"),
     }
 
     @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class Logistic(Method):
 
     def notes(self) -> dict[str, int | float | str]:
         """Return how many fits stopped short of the optimum."""
-        return dict(self._notes)
+        return {**self._notes, **space_notes(self.params.space, self.context)}
 
     def _learn(self, samples: torch.Tensor, owners: torch.Tensor) -> None:
         self.samples = torch.cat([self.samples, samples])
@@ -114,5 +121,9 @@ class Logistic(Method):
             self._notes["fits_not_converged"] = int(self._notes["fits_not_converged"]) + 1
         return fit
 
+    @property
+    def _space(self) -> Literal["tukey", "raw"]:
+        return settled_space(self.params.space, self.context)
+
     def _embed(self, samples: Session | Queries) -> torch.Tensor:
-        return in_space(samples, self.params.space, self.params.beta, self.context.device)
+        return in_space(samples, self._space, self.params.beta, self.context.device)

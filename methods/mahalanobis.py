@@ -19,6 +19,8 @@ from ._shared.statistics import (
     class_means,
     covariance,
     in_space,
+    settled_space,
+    space_notes,
     squared_distances,
     whitening,
     within_class_covariance,
@@ -34,8 +36,8 @@ class MahalanobisParams:
     Attributes:
         covariance: `shared` is the mean of the base classes' covariances, for every class;
             `per_class` is each class's own.
-        space: `raw` is the feature as it is, `tukey` its power x^β, for non-negative features; in
-            either, features are brought to length 1.
+        space: `raw` is the feature as it is, `tukey` its power x^β, for non-negative features,
+            `auto` that where base features allow it; features are brought to length 1.
         beta: β; unused in space `raw`.
         gamma1: γ1, shrinkage: how many times the mean variance is added to the variances.
         gamma2: γ2, how many times the mean covariance is added to the covariances; where it
@@ -48,7 +50,7 @@ class MahalanobisParams:
     """
 
     covariance: Literal["shared", "per_class"] = "shared"
-    space: Space = "tukey"
+    space: Space = "auto"
     beta: Annotated[float, Field(gt=0, le=1)] = 0.5
     gamma1: NonNegativeFloat = 1.0
     gamma2: NonNegativeFloat = 1.0
@@ -106,7 +108,7 @@ class Mahalanobis(Method):
     Params = MahalanobisParams
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "covariance": ("shared", "per_class"),
-        "space": ("raw", "tukey"),
+        "space": ("raw", "auto"),
         "gamma1": (1.0, 10.0, 100.0),
         "correlation": (False, True),
     }
@@ -181,10 +183,15 @@ class Mahalanobis(Method):
         return {
             "eigenvalues_raised": self._raised,
             "classes_without_covariance": self._without_covariance,
+            **space_notes(self.params.space, self.context),
         }
 
+    @property
+    def _space(self) -> Literal["tukey", "raw"]:
+        return settled_space(self.params.space, self.context)
+
     def _embed(self, samples: Session | Queries) -> torch.Tensor:
-        features = in_space(samples, self.params.space, self.params.beta, self.context.device)
+        features = in_space(samples, self._space, self.params.beta, self.context.device)
         return F.normalize(features, dim=1)
 
     def _described(

@@ -59,7 +59,7 @@ class NCM(PrototypeMethod):
     bibtex = citations.CEC
     Params = NCMParams
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "space": ("raw", "tukey"),
+        "space": ("raw", "auto"),
         "mean": ("raw", "unit"),
     }
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import fscil_bench as fb
+from fscil_bench.backbones.resnet20 import ResNet20Backbone
 from fscil_bench.options import Options
 from fscil_bench.params import NoParams
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
@@ -174,6 +175,7 @@ def registry(toy_protocol: Protocol) -> Registry:
     registry.add(Plugin("method", "ldc", Ldc, Path(__file__), "test"))
     registry.add(Plugin("method", "ncm", Ncm, Path(__file__), "test"))
     registry.add(Plugin("representation", "fact", Fact, Path(__file__), "test"))
+    registry.add_class(ResNet20Backbone, "test")
     registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
     return registry
 

@@ -14,15 +14,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PLUGIN_FOLDERS = ("methods", "protocols", "reports")
-SHARED = {"methods": {"_shared"}, "protocols": {"_archives"}, "reports": {"published"}}
+PLUGIN_FOLDERS = ("methods", "protocols", "reports", "backbones")
+"""The first three lie at the repository's top, backbones in the engine's folder."""
+SHARED = {
+    "methods": {"_shared"},
+    "protocols": {"_archives"},
+    "reports": {"published"},
+    "backbones": set[str](),
+}
 """What all families of a folder may import."""
 MOST_MODULES = 25
 UNDERSCORED = {"__init__", "__main__", "_shared", "_archives"}
 LAYERS = (
     {
         *("errors", "params", "seeding", "progress", "metrics", "protocol", "spec"),
-        *("request", "options", "defaults", "method", "representation", "plugins.contract"),
+        *("request", "options", "defaults", "method", "representation", "backbone"),
+        "plugins.contract",
     },
     {"plugins", "store", "data", "training", "running", "episodes", "testing"},
     {"report", "reporting"},

@@ -10,7 +10,6 @@ import pytest
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.running.sessions import read_canonical
 from fscil_bench.testing import check_method, check_refusals, check_representation
-from fscil_bench.training.backbones import feature_dim
 
 REGISTRY = load_registry()
 
@@ -115,7 +114,7 @@ def test_protocol(name: str) -> None:
     protocol, folder = REGISTRY.protocol(name)
     assert protocol.name == name
     assert REGISTRY.get("data set", protocol.dataset).value.name == protocol.dataset
-    assert feature_dim(protocol.backbone) > 0
+    assert load_registry().backbone(protocol.backbone)[0].dim > 0
     sessions = [protocol.session_classes(t) for t in range(protocol.sessions + 1)]
     together = [c for classes in sessions for c in classes]
     assert together == list(range(protocol.classes_used)), "sessions overlap or leave a gap"

@@ -53,10 +53,10 @@ def test_every_field_changes_the_key_and_chance_and_code_alone_leave_the_row(spe
     assert [path for path, key in keys.items() if key == spec.key] == []
     assert len(set(keys.values())) == len(keys)
     same = {path for path, variant in variants(spec) if variant.row == spec.row}
-    assert same == CHANCE_AND_CODE | {PRECISION}
+    assert same == CHANCE_AND_CODE | {PRECISION, "representation.backbone_code"}
     trained = spec.representation
     network = {path for path, other in variants(trained) if other.training == trained.training}
-    assert network == {"precision", "code", "engine"}
+    assert network == {"precision", "code", "engine", "backbone_code"}
 
 
 @pytest.mark.parametrize("path", sorted(CHANCE_AND_CODE - {"shots"}))

@@ -94,6 +94,7 @@ class Listable(StrEnum):
 
     methods = "methods"
     representations = "representations"
+    backbones = "backbones"
     protocols = "protocols"
     reports = "reports"
     runs = "runs"
@@ -205,7 +206,7 @@ def run(
 def list_(
     what: Annotated[Listable, typer.Argument(help="What to list.")], options: Options
 ) -> None:
-    """List methods, representations, protocols or reports, or stored runs or episodes."""
+    """List methods, representations, backbones, protocols, reports, stored runs or episodes."""
     if what in (Listable.runs, Listable.episodes):
         stored = _list_runs if what is Listable.runs else _list_episodes
         stored(options, _registry(options))

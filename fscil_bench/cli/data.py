@@ -102,7 +102,7 @@ def check(
         show(f"skipped         {data.skipped} broken images")
     if data.unofficial:
         show(f"unofficial      {data.unofficial}")
-    for network in packaged_networks():
+    for network in packaged_networks(bench.registry):
         if network.card.protocol == protocol.name:
             show(f"network         {_network(network, data)}")
 
@@ -261,6 +261,8 @@ def _check_target(out: Path, force: bool) -> None:
 
 
 def _get_weights(source: Path | None) -> None:
+    from fscil_bench.plugins.registry import load_registry
     from fscil_bench.training.weights import install_weights
 
-    show(f"{WEIGHTS}: {install_weights(WEIGHTS, source)}")
+    backbone, _ = load_registry().backbone(WEIGHTS)
+    show(f"{WEIGHTS}: {install_weights(backbone, source)}")

@@ -27,10 +27,11 @@ networks_app = typer.Typer(
 def list_(options: Options) -> None:
     """List the networks that come along, and those that were trained here."""
     from fscil_bench.data.listing import megabytes
+    from fscil_bench.plugins.registry import load_registry
     from fscil_bench.store.runs import Store
     from fscil_bench.training.networks import packaged_networks, stored_networks
 
-    for network in packaged_networks():
+    for network in packaged_networks(load_registry()):
         card, size = network.card, network.path.stat().st_size
         flags = "".join(f", {flag}" for flag in card.copy_flags)
         show(
@@ -44,20 +45,23 @@ def list_(options: Options) -> None:
 
 
 @networks_app.command(name="show")
-@command()
+@command(only=("plugins",))
 def show_(
     network: Annotated[str, typer.Argument(help="One that comes along by name, or a file.")],
+    options: Options,
 ) -> None:
     """Show a network's card: how it was trained, on what, by which machine."""
+    from fscil_bench.plugins.registry import load_registry
     from fscil_bench.training.networks import packaged_networks, read_network
 
-    known = {each.name: each for each in packaged_networks()}
+    registry = load_registry(options.plugin_files)
+    known = {each.name: each for each in packaged_networks(registry)}
     found = known.get(network)
     if found is None:
         if not Path(network).is_file():
             hint = "`fscil-bench networks list` names those that come along"
             raise UsageError(f"{network}: no such file; {hint}")
-        found = read_network(Path(network))
+        found = read_network(Path(network), registry)
     card, spec = found.card, found.card.spec
     best, seconds = card.log.get("best_epoch"), card.log.get("seconds")
     facts = {

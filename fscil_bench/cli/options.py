@@ -81,6 +81,9 @@ class Overrides:
     class_order: str | None = option(
         None, told="dataset (the data set's own) or seed:N (a permutation)."
     )
+    backbone: str | None = option(
+        None, told="The network, by name: resnet18, timm:NAME ... See `list backbones`."
+    )
     recipe: Sequence[str] = option(
         (), told="A value of the recipe, name=value: batch_size=32, milestones=60,70. Repeatable."
     )

@@ -17,7 +17,7 @@ from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.request import Design
 from fscil_bench.spec import RunSpec, digest_of
 from fscil_bench.store.files import read_record, replaced_folder, work_folders, write_text
-from fscil_bench.store.runs import Amount, Count, Store, WorkRecord, refuse_foreign
+from fscil_bench.store.runs import Amount, Count, Store, WorkRecord, refuse_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,12 +155,11 @@ def read_episodes(folder: Path) -> StoredEpisodes:
     """Read the record of finished episodes.
 
     Raises:
-        StoreError: it is damaged, of another schema, not the one that its folder names, or on a
-            backbone that is not known.
+        StoreError: it is damaged, of another schema, or not the one that its folder names.
     """
     path = folder / "episodes.json"
     record = read_record(path, EpisodesRecord, SCHEMA_VERSION)
-    refuse_foreign(record.spec.run, path)
+    refuse_seeds(record.spec.run, path)
     return StoredEpisodes(record, folder)
 
 

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from fscil_bench.errors import UsageError
 
 ENGINE = Path(__file__).parents[1]
-FOLDERS = ("methods", "protocols", "reports")
+FOLDERS = ("methods", "protocols", "reports", "backbones")
 NOT_FOLLOWED: Mapping[str, str] = {
     "cli": "what is typed and shown",
     "data.cache": "what it decodes is told by its fingerprint, which is in the key",

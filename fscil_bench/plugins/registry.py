@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fscil_bench.backbone import Backbone, Reading
 from fscil_bench.errors import FscilError, UsageError, nearest
 from fscil_bench.plugins.contract import Contract
 from fscil_bench.plugins.digest import FOLDERS, source_digest
@@ -156,6 +157,19 @@ class Registry:
         plugin = self.get("protocol", name)
         return plugin.value, plugin.file.parent
 
+    def backbone(self, name: str, reading: Reading = Reading()) -> tuple[Backbone, Plugin]:
+        """Return a backbone by name, `name:variant` for one of many, and what brought it.
+
+        Raises:
+            UsageError: no such backbone, or it cannot be read so.
+        """
+        family, _, variant = name.partition(":")
+        plugin = self.get("backbone", family)
+        if plugin.value.variants != bool(variant):
+            asked = f"name one of its networks, {family}:NAME" if not variant else "it is one alone"
+            raise UsageError(f"backbone {name!r}: {asked}")
+        return plugin.value(variant, reading), plugin
+
     def _protocol_files(self) -> dict[str, Path]:
         return {name: plugin.file for name, plugin in self.plugins.get("protocol", {}).items()}
 
@@ -232,7 +246,7 @@ class Registry:
         if self.add_module(module, FILE) == 0:
             raise UsageError(
                 f"{file}: defines no plug-in; a complete subclass of Method, Representation, "
-                "DatasetReader or Report with a `name` is one"
+                "Backbone, DatasetReader or Report with a `name` is one"
             )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 
+from fscil_bench.errors import FscilError
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import FEATURES
 from fscil_bench.reporting.choice import Chosen
@@ -24,12 +24,6 @@ from fscil_bench.reporting.facts import (
 from fscil_bench.reporting.labels import named_values
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.runs import RunRecord, StoredRun
-from fscil_bench.training.backbones import (
-    BACKBONES,
-    backbone_title,
-    build_backbone,
-    count_parameters,
-)
 
 Facts = Mapping[str, str]
 Records = Sequence[RunRecord]
@@ -42,7 +36,9 @@ def row_details(chosen: Chosen, label: str) -> dict[str, Facts]:
     found: dict[str, Facts] = {
         "Method": _method(spec, records),
         "Data": _data(spec, records, runs[0].metrics[-1].images),
-        "Representation": _representation(spec, records, precision_text(chosen.of(label))),
+        "Representation": _representation(
+            spec, records, precision_text(chosen.of(label)), chosen.results.registry
+        ),
         "Chance": _chance(spec, chosen.axes(label)),
         "Cost": _cost(records),
         "Made with": _environment(records),
@@ -76,7 +72,7 @@ def _data(spec: RunSpec, records: Records, scored: int) -> Facts:
     }
 
 
-def _representation(spec: RunSpec, records: Records, precision: str) -> Facts:
+def _representation(spec: RunSpec, records: Records, precision: str, registry: Registry) -> Facts:
     brought = spec.representation
     best = [record.representation_log.get("best_epoch") for record in records]
     chosen = _several(f"epoch {epoch}" for epoch in best if epoch is not None)
@@ -85,7 +81,7 @@ def _representation(spec: RunSpec, records: Records, precision: str) -> Facts:
     rule, views = checkpoint_rule(brought.recipe), spec.views
     recipe = brought.recipe.model_dump(mode="json", exclude={"epochs", "checkpoint"})
     return {
-        "backbone": _backbone(brought.backbone),
+        "backbone": _backbone(brought.backbone, registry),
         "pre-training": brought.pretraining,
         "objective": ", ".join([brought.name, *named_values(brought.params)]),
         "epochs": str(brought.recipe.epochs),
@@ -157,16 +153,12 @@ def _remarks(left_out: Sequence[str], records: Records) -> Facts:
     }
 
 
-def _backbone(name: str) -> str:
-    if name not in BACKBONES:  # a record of elsewhere
+def _backbone(name: str, registry: Registry) -> str:
+    try:
+        backbone, _ = registry.backbone(name)
+        return f"{backbone.title or name}, {backbone.parameters():,} parameters"
+    except FscilError:  # of elsewhere, or of a library that is not installed
         return f"{name} (not known here)"
-    return f"{backbone_title(name)}, {parameter_count(name):,} parameters"
-
-
-@cache
-def parameter_count(backbone: str) -> int:
-    """Return the number of trainable parameters of a backbone."""
-    return count_parameters(build_backbone(backbone, seed=0))
 
 
 def _code(kind: str, name: str, digest: str, registry: Registry) -> str:

@@ -16,7 +16,7 @@ from fscil_bench.reporting.labels import (
     method_title,
     named_values,
 )
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store.runs import RunRecord
 
 Records = Sequence[RunRecord] | Sequence[EpisodesRecord]
@@ -73,13 +73,19 @@ def training_facts(spec: RunSpec, registry: Registry) -> dict[str, str]:
         changed_params(registry, "representation", representation.name, representation.params)
     )
     return {
-        "backbone": f"backbone {representation.backbone}",
+        "backbone": f"backbone {representation.backbone}{_input(representation)}",
         "pre-training": f"pre-training {representation.pretraining}",
         "representation": f"representation {', '.join([representation.name, *changed])}",
         "epochs": f"{epochs} epoch{'s' * (epochs != 1)}",
         "checkpoint": f"checkpoint: {checkpoint_rule(representation.recipe)}",
         "precision": f"precision {representation.precision}",
     }
+
+
+def _input(spec: RepresentationSpec) -> str:
+    """Say how images are resized for a backbone that has an input of its own."""
+    own = spec.transform
+    return f", images resized to {own.size}×{own.size}" if own else ""
 
 
 def row_facts(chosen: Chosen, label: str) -> dict[str, str]:

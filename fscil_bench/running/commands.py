@@ -59,7 +59,7 @@ def changes(protocol: Protocol, registry: Registry) -> dict[str, Any]:
     """
     pseudo = protocol.test_from_train is not None
     name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
-    names = ["way", "shot", *([] if pseudo else ["base_classes"]), "class_order"]
+    names = ["way", "shot", *([] if pseudo else ["base_classes"]), "class_order", "backbone"]
     values = {"epochs": protocol.recipe.epochs} | {n: getattr(protocol, n) for n in names}
     if name not in registry.names("protocol"):
         return values
@@ -95,7 +95,7 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     brought, protocol = spec.representation, spec.protocol
     pseudo = protocol.test_from_train is not None
     name = protocol.name.removesuffix(SUFFIX) if pseudo else protocol.name
-    words = [*plugin_words(registry, spec.method, protocol.dataset, brought.name)]
+    words = [*plugin_words(registry, spec.method, protocol.dataset, brought.name, brought.backbone)]
     words += ["--method", spec.method]
     words += ["--protocol", protocol_word(name, registry)]
     words += ["--pseudo-incremental"] if pseudo else []
@@ -112,7 +112,7 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     if brought.network:
         changed = {n: value for n, value in changed.items() if n not in Recipe.model_fields}
     words += override_words(changed)
-    words += _network_words(brought)
+    words += _network_words(brought, registry)
     words += _feature_words(spec, registry)
     words += ["--precision", brought.precision]
     words += ["--views", spec.views] if spec.views != "plain" else []
@@ -134,10 +134,10 @@ def _feature_words(spec: RunSpec, registry: Registry) -> list[str]:
     return ["--features", f"{UNKNOWN_FOLDER}/{spec.representation.pretraining.partition(' (')[0]}"]
 
 
-def _network_words(brought: RepresentationSpec) -> list[str]:
+def _network_words(brought: RepresentationSpec, registry: Registry) -> list[str]:
     """Return the option that names what a network starts from, or the network that is taken."""
     if brought.network:
-        for network in packaged_networks():
+        for network in packaged_networks(registry):
             if network.label == brought.network:
                 return ["--network", network.name]
         return ["--network", f"{UNKNOWN_FOLDER}/NETWORK.safetensors"]
@@ -160,7 +160,9 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
     request, design = wanted.request, wanted.episodes
     protocol, _ = registry.protocol(request.protocol)
     words = ["run" if design is None else "episodes"]
-    words += plugin_words(registry, request.method, protocol.dataset, request.representation)
+    backbone = str(request.overrides.get("backbone", protocol.backbone))
+    brought = protocol.dataset, request.representation, backbone
+    words += plugin_words(registry, request.method, *brought)
     words += ["--method", request.method]
     words += ["--protocol", protocol_word(request.protocol, registry)]
     if request.representation != REPRESENTATION:
@@ -181,15 +183,24 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
 
 
 def plugin_words(
-    registry: Registry, method: str, dataset: str | None, representation: str
+    registry: Registry,
+    method: str,
+    dataset: str | None,
+    representation: str,
+    backbone: str = "",
 ) -> list[str]:
-    """Return the options that bring a method, data set and representation that are not built in.
+    """Return the options that bring what of these is not built in.
 
     A stored run does not say in which file its plug-ins were, so that a place to fill in stands
     for one that was not given again.
     """
     files = [] if method in registry.names("method") else [f"{UNKNOWN_FOLDER}/{method}.py"]
-    named = (("method", method), ("data set", dataset), ("representation", representation))
+    named = (
+        ("method", method),
+        ("data set", dataset),
+        ("representation", representation),
+        ("backbone", backbone.partition(":")[0]),
+    )
     for kind, name in named:
         plugin = registry.plugins.get(kind, {}).get(name or "")
         if plugin is not None and plugin.origin == FILE:

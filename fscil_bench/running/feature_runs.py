@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
+from fscil_bench.backbone import Backbone
 from fscil_bench.data.feature_file import FeatureFile
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError
@@ -18,6 +21,25 @@ PLAIN = "plain"
 """The one view that a file has."""
 OF_NETWORKS = {*Recipe.model_fields, "backbone", "pretraining", "images"}
 """Fields of a protocol that say how a network comes about."""
+
+
+class NoBackbone(Backbone):
+    """What stands for the network where features come from a file: it shows no image."""
+
+    name = FEATURES
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self._dim = dim
+
+    @property
+    def dim(self) -> int:
+        """D of the file's features."""
+        return self._dim
+
+    def build(self) -> nn.Module:
+        """Return the identity."""
+        return nn.Identity()
 
 
 def lacking(needs: Needs) -> str:

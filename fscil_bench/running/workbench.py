@@ -14,6 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from fscil_bench.backbone import Backbone
 from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.feature_file import FeatureFile, read_feature_file
 from fscil_bench.data.feature_match import with_features
@@ -31,7 +32,7 @@ from fscil_bench.progress import Progress, Silent
 from fscil_bench.protocol import FEATURES, ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
-from fscil_bench.running.feature_runs import of_features, refuse_unfit
+from fscil_bench.running.feature_runs import NoBackbone, of_features, refuse_unfit
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
 from fscil_bench.running.runner import named, run_sessions
 from fscil_bench.running.sessions import (
@@ -55,8 +56,7 @@ from fscil_bench.spec import Precision, RepresentationSpec, RunSpec, Views, dige
 from fscil_bench.store.files import now
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
-from fscil_bench.training.augment import augment, central, normalise, resized_crops
-from fscil_bench.training.backbones import feature_dim
+from fscil_bench.training.augment import augment, central, network_input, resized_crops
 from fscil_bench.training.compute import (
     autocast,
     check_precision,
@@ -75,7 +75,7 @@ from fscil_bench.training.features import (
     weights_file,
 )
 from fscil_bench.training.given import given_features, given_network
-from fscil_bench.training.loop import BaseTraining, LabelledImages
+from fscil_bench.training.loop import BaseTraining, LabelledImages, input_transform
 from fscil_bench.training.networks import (
     NetworkFile,
     check_classes,
@@ -83,7 +83,7 @@ from fscil_bench.training.networks import (
     find_network,
     taken_network,
 )
-from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining
+from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining, seen_before
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Plan:
     method: type[Method]
     params: Any
     representation: Representation
+    backbone: Backbone
     dataset: Dataset
     table: CanonicalShots | None
     pretraining: Pretraining
@@ -137,6 +138,8 @@ class Workbench:
         self._networks: dict[tuple[str, str, int], NetworkFile] = {}
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
+        self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._nonnegative: dict[tuple[str, str], bool] = {}
         self._feature_files: dict[Path, FeatureFile] = {}
         self._said: set[str] = set()
 
@@ -164,24 +167,29 @@ class Workbench:
         protocol = protocol.override(**request.overrides)
         params, parameters = _resolved(method, protocol, request.params, request.chosen)
         brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
+        with named(brought.value, "when it was made"):
+            made = brought.value(brought_params)
         file = self._feature_file(protocol, folder)
         refuse_unfit(request, self.options, file, params, self.registry)
+        if file is None and not made.is_trained():
+            protocol = _untrained(request, protocol)
         network = self._network_file(request, protocol)
         if network is not None:
             protocol = protocol.override(**vars(network.card.spec.recipe))
+        backbone, code = self._backbone(protocol, made, file)
         if request.pseudo:
             protocol = pseudo_incremental(protocol)
         needs = method.value.needs
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        if not protocol.recipe.epochs and file is None:
-            _check_given(request, protocol, self._pretraining(protocol))
+        if made.is_trained() and not protocol.recipe.epochs and (file, network) == (None, None):
+            _check_given(request, protocol, self._pretraining(protocol, backbone, made))
         if file is None:
-            pretraining, dataset = self._inputs(protocol, folder, network)
+            pretraining, dataset = self._inputs(protocol, folder, backbone, made, network)
         else:
             pretraining, dataset = Pretraining(file.title), self.dataset(protocol, folder)
-        terms = _terms(protocol, dataset)
+        terms = _terms(protocol, dataset, backbone.dim)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
         split, table = self._split(request, protocol, folder, dataset)
@@ -200,13 +208,15 @@ class Workbench:
             precision="fp32",  # until it is settled
             code=brought.digest(),
             engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
+            backbone_code=code,
+            transform=backbone.input_of(protocol.images),
         )
         if file is not None:
             representation = of_features(representation, file, engine_digest(*FROM_FILE))
         elif network is not None:
-            representation = network.representation(dataset, engine_digest(*TAKEN))
-        else:
-            representation = self._at_precision(representation)
+            representation = network.representation(dataset, engine_digest(*TAKEN), code)
+        elif made.is_trained() or self.options.precision != "auto":
+            representation = self._at_precision(representation, backbone)
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
@@ -220,9 +230,7 @@ class Workbench:
             engine=engine_digest(*RUN),
         )
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
-        with named(brought.value, "when it was made"):
-            made = brought.value(brought_params)
-        live = (method.value, params, made, dataset, table, pretraining)
+        live = (method.value, params, made, backbone, dataset, table, pretraining)
         return Plan(spec, *live, parameters, network)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
@@ -390,7 +398,16 @@ class Workbench:
         options = self.options
         return ImageCache(self.store, self.progress, options.skip_broken, options.unofficial_data)
 
-    def _at_precision(self, spec: RepresentationSpec) -> RepresentationSpec:
+    def _backbone(
+        self, protocol: Protocol, made: Representation, file: FeatureFile | None
+    ) -> tuple[Backbone, str]:
+        """Return the backbone as the representation reads it, and the digest of its code."""
+        if file is not None:
+            return NoBackbone(file.dim), ""
+        backbone, plugin = self.registry.backbone(protocol.backbone, made.reading())
+        return backbone, plugin.digest()
+
+    def _at_precision(self, spec: RepresentationSpec, backbone: Backbone) -> RepresentationSpec:
         """Return a representation at the precision of base training that the options ask for.
 
         `auto` is that of the network that is stored or half trained, so that no other measurement
@@ -403,7 +420,8 @@ class Workbench:
         if len(begun) == 1:
             return begun[0]
         folder = partial(self.store.cache_folder, "precision")
-        return both[faster_precision(spec.backbone, spec.images.size, self.device, folder)]
+        size = input_transform(spec).size
+        return both[faster_precision(backbone, size, self.device, folder)]
 
     def _network_file(self, request: RunRequest, protocol: Protocol) -> NetworkFile | None:
         """Return the network that is to be taken as it is, if one is, held against the request."""
@@ -411,12 +429,19 @@ class Workbench:
             return None
         asked = (protocol.name, request.representation, request.representation_seed)
         if asked not in self._networks:
-            self._networks[asked] = find_network(str(self.options.network), request, protocol)
+            self._networks[asked] = find_network(
+                str(self.options.network), request, protocol, self.registry
+            )
         check_fits(self._networks[asked], request, protocol, self.options.precision)
         return self._networks[asked]
 
     def _inputs(
-        self, protocol: Protocol, folder: Path, network: NetworkFile | None
+        self,
+        protocol: Protocol,
+        folder: Path,
+        backbone: Backbone,
+        made: Representation,
+        network: NetworkFile | None,
     ) -> tuple[Pretraining, Dataset]:
         """Return the weights and the data; of both that are missing one error, data first."""
         if network is not None:
@@ -424,7 +449,7 @@ class Workbench:
             check_classes(network, dataset)
             return Pretraining(network.card.spec.pretraining), dataset
         try:
-            pretraining = self._pretraining(protocol)
+            pretraining = self._pretraining(protocol, backbone, made)
         except DataError as weights:
             try:
                 self._find(protocol, folder)
@@ -433,9 +458,17 @@ class Workbench:
             raise
         return pretraining, self.dataset(protocol, folder)
 
-    def _pretraining(self, protocol: Protocol) -> Pretraining:
+    def _pretraining(
+        self, protocol: Protocol, backbone: Backbone, made: Representation
+    ) -> Pretraining:
         weights = None if self.options.weights is None else str(self.options.weights)
-        return resolve_pretraining(protocol.backbone, protocol.pretraining, weights)
+        if made.pretrained and weights == NONE:
+            raise UsageError(
+                f"--weights none: representation {made.name!r} starts from pre-trained weights; "
+                "leave it away, or give a file"
+            )
+        wanted = PUBLISHED if made.pretrained else protocol.pretraining
+        return resolve_pretraining(backbone, wanted, weights)
 
     def trained(self, plan: Plan) -> TrainedRepresentation:
         """Return the plan's representation, trained now if it is not stored."""
@@ -448,6 +481,7 @@ class Workbench:
                 return LabelledImages(train.images, indices, train.labels[indices])
 
             made, device, given = plan.representation, self.device, plan.pretraining
+            backbone = plan.backbone
             folder = self.store.representation_folder(spec.key)
             with named(made, "in base training"):
                 if train.features is not None:
@@ -456,14 +490,19 @@ class Workbench:
                         spec, made.scale(), rows, labels, folder
                     )
                 elif plan.network is not None:
-                    self._trained[spec.key] = taken_network(spec, plan.network, device, folder)
+                    taken = (spec, plan.network, backbone, device, folder)
+                    self._trained[spec.key] = taken_network(*taken)
                 elif spec.recipe.epochs:
-                    training = BaseTraining(spec, made, part(base), part(heldout), device, given)
+                    training = BaseTraining(
+                        spec, made, backbone, part(base), part(heldout), device, given
+                    )
                     self._trained[spec.key] = training.run(folder, self.progress)
                 else:
-                    self._trained[spec.key] = given_network(
-                        spec, made, part(base), device, given, folder, self.progress
+                    self._trained[spec.key], features = given_network(
+                        spec, made, backbone, part(base), device, given, folder, self.progress
                     )
+                    if features is not None and spec.transform is not None:
+                        self._known[spec.key] = (base, features.numpy())
         return self._trained[spec.key]
 
     def features(self, plan: Plan, trained: TrainedRepresentation) -> dict[str, Features]:
@@ -482,8 +521,9 @@ class Workbench:
         return self._features[key]
 
     def _source(self, plan: Plan, trained: TrainedRepresentation) -> FeatureSource:
-        images = plan.spec.protocol.images
-        return FeatureSource(trained, images, self.store, self.device, self.progress)
+        spec = plan.spec.representation
+        known = self._known.get(spec.key)
+        return FeatureSource(trained, spec, self.store, self.device, self.progress, known)
 
     def _assign(self, plan: Plan, trained: TrainedRepresentation) -> Assignment:
         protocol, dataset, seed = plan.spec.protocol, plan.dataset, plan.spec.seed
@@ -508,20 +548,29 @@ class Workbench:
             extras={name: trained.extras[name].clone() for name in needs.extras},
             network=self._network(plan, trained) if needs.images else None,
             final_class_count=plan.final_class_count,
+            nonnegative=self._is_nonnegative(plan, trained) if "plain" in needs.features else True,
         )
+
+    def _is_nonnegative(self, plan: Plan, trained: TrainedRepresentation) -> bool:
+        key = (trained.key, plan.spec.views)
+        if key not in self._nonnegative:
+            features = self._view(plan, trained, "plain", plan.spec.views).train
+            base = plan.dataset.train.labels < plan.spec.protocol.base_classes
+            self._nonnegative[key] = bool((features[base] >= 0).all())
+        return self._nonnegative[key]
 
     def _network(self, plan: Plan, trained: TrainedRepresentation) -> Network:
         images, operations = plan.spec.protocol.images, plan.spec.protocol.recipe.augment
         size, crops = images.size, "resized_crop" in operations
-        mean, std, device = images.mean, images.std, self.device
+        transform, device = input_transform(plan.spec.representation), self.device
         precision = plan.spec.representation.precision
 
         def train_pixels(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
             cut = resized_crops(list(pixels), size, generator) if crops else central(pixels, size)
-            return normalise(augment(cut, operations, generator), mean, std, device)
+            return network_input(augment(cut, operations, generator), transform, device)
 
         def test_pixels(pixels: torch.Tensor) -> torch.Tensor:
-            return normalise(central(pixels, size), mean, std, device)
+            return network_input(central(pixels, size), transform, device)
 
         def at_precision() -> AbstractContextManager[Any]:
             return autocast(precision, device)
@@ -571,6 +620,8 @@ FROM_FILE = (given_features, Protocol.session_classes)
 """Likewise of features from a file."""
 TAKEN = (taken_network, Images, ImageSpec, Protocol.session_classes)
 """Likewise of a network that is taken with all that came out beside it."""
+PUBLISHED = "published"
+"""The pre-training of a representation that stands on published weights."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
 """Likewise: what takes a method through the sessions, and the data types that are handed over."""
 
@@ -628,6 +679,16 @@ def _split(
     return name, read_canonical(protocol, folder) if name == "canonical" else None
 
 
+def _untrained(request: RunRequest, protocol: Protocol) -> Protocol:
+    """Return the protocol without base training, for a representation that trains nothing."""
+    if request.overrides.get("epochs"):
+        raise UsageError(
+            f"representation {request.representation!r} trains nothing as it is set, so that "
+            f"epochs = {request.overrides['epochs']} has no meaning; leave it away, or let it train"
+        )
+    return protocol.override(epochs=0)
+
+
 def _check_given(request: RunRequest, protocol: Protocol, pretraining: Pretraining) -> None:
     """Refuse a network from a file, without base training, where it cannot be what is meant."""
     where = f"protocol {protocol.name!r}: recipe.epochs = 0"
@@ -658,15 +719,14 @@ def _check_extras(method: type[Method], representation: type[Representation]) ->
         )
 
 
-def _terms(protocol: Protocol, dataset: Dataset) -> Terms:
+def _terms(protocol: Protocol, dataset: Dataset, dim: int) -> Terms:
     """Return what a method's parameters are checked against."""
     base = protocol.session_classes(0)
     images = min(len(dataset.train.of_class(label)) for label in base)
     fraction = protocol.recipe.holdout
     held = min(images - 1, max(1, round(fraction * images))) if fraction else 0
-    given = dataset.train.features
     return Terms(
-        feature_dim=feature_dim(protocol.backbone) if given is None else given.shape[1],
+        feature_dim=dim,
         base_classes=len(base),
         classes=protocol.classes_used,
         shot=protocol.shot,
@@ -703,12 +763,16 @@ def _flags(plan: Plan) -> tuple[str, ...]:
         found.append("representation sized by the final class count")
     if plan.spec.views == "flip":
         found.append("test-time views: image and mirror image averaged")
+    title = plan.pretraining.title
     if plan.network is not None:
         found += plan.network.flags(plan.dataset.fingerprint)
     found += _matching_flags(plan)
-    if not plan.spec.representation.recipe.epochs and not plan.dataset.matching:
-        title = plan.pretraining.title
-        found.append(f"base network from a file: {title}, no base training here")
+    epochs, matched = plan.spec.representation.recipe.epochs, plan.dataset.matching
+    if not epochs and not matched:
+        known = "pre-trained network" if plan.pretraining.data else "base network from a file"
+        found.append(f"{known}: {title}, no base training here")
+    if title != NONE and not matched and (epochs or plan.representation.pretrained):
+        found += seen_before(plan.spec.protocol, plan.pretraining.data)
     if plan.dataset.unofficial:
         found.append(f"unofficial data ({plan.dataset.unofficial})")
     if plan.dataset.skipped:

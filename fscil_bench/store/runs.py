@@ -18,10 +18,9 @@ import numpy as np
 from platformdirs import user_cache_path
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from fscil_bench.errors import StoreError, UsageError, shown
+from fscil_bench.errors import StoreError, shown
 from fscil_bench.metrics import NOT_SCORED, SessionMetrics, session_metrics
 from fscil_bench.options import Options
-from fscil_bench.protocol import FEATURES
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.caches import KINDS
 from fscil_bench.store.files import (
@@ -34,7 +33,6 @@ from fscil_bench.store.files import (
     write_text,
 )
 from fscil_bench.store.tensors import stored_digest
-from fscil_bench.training.backbones import feature_dim
 
 SCHEMA_VERSION = 1
 RESULTS_VARIABLE = "FSCIL_BENCH_RESULTS"
@@ -380,12 +378,11 @@ def read_run(folder: Path) -> StoredRun:
     """Read a run's record.
 
     Raises:
-        StoreError: it is damaged, of another schema, not the run that its folder names, or on a
-            backbone that is not known.
+        StoreError: it is damaged, of another schema, or not the run that its folder names.
     """
     path = folder / "run.json"
     record = read_record(path, RunRecord, SCHEMA_VERSION)
-    refuse_foreign(record.spec, path)
+    refuse_seeds(record.spec, path)
     protocol = record.spec.protocol
     seen = [(t, protocol.classes_seen(t)) for t in range(protocol.sessions + 1)]
     if [(session.index, session.classes_seen) for session in record.sessions] != seen:
@@ -398,24 +395,15 @@ def read_run(folder: Path) -> StoredRun:
     return StoredRun(record, folder)
 
 
-def refuse_foreign(spec: RunSpec, path: Path) -> None:
-    """Refuse a specification that names what this version does not have, read from `path`.
+def refuse_seeds(spec: RunSpec, path: Path) -> None:
+    """Refuse a specification, read from `path`, whose seeds are none.
 
     Raises:
-        StoreError: its backbone is not known, or a seed is none.
+        StoreError: they are not.
     """
     for seed in (spec.seed, spec.representation.seed):
         if not 0 <= seed < 2**63:
             raise StoreError(f"{path}: damaged, seed {shown(seed)}; {remedy(path.parent)}")
-    if spec.protocol.backbone == FEATURES:
-        return
-    try:
-        feature_dim(spec.protocol.backbone)
-    except UsageError as error:
-        raise StoreError(
-            f"{path}: {error}; another version wrote it: update fscil-bench, or leave it be, or "
-            f"{remedy(path.parent)}"
-        ) from error
 
 
 def _check_arrays(record: RunRecord, predictions: np.ndarray, targets: np.ndarray) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn import functional as F
 
+from fscil_bench.backbone import Transform
 from fscil_bench.data.pixels import margin
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -94,6 +95,20 @@ def central(images: torch.Tensor, size: int) -> torch.Tensor:
     return images[:, top : top + size, left : left + size]
 
 
+def network_input(images: torch.Tensor, transform: Transform, device: torch.device) -> torch.Tensor:
+    """Return square uint8 images (n, S, S, 3) as a network's input (n, 3, size, size), on `device`.
+
+    Images of another size are resized with antialiasing, the whole batch at once.
+    """
+    if images.shape[1] == transform.size:
+        return normalise(images, transform.mean, transform.std, device)
+    pixels = images.to(device, non_blocking=True).permute(0, 3, 1, 2).float()
+    side = (transform.size, transform.size)
+    resized = F.interpolate(pixels, side, mode=transform.interpolation, antialias=True)
+    # Bicubic curves overshoot; an image file's own resizing cuts them off as well.
+    return _normalised(resized.clamp_(0, 255), transform.mean, transform.std)
+
+
 def normalise(
     images: torch.Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device
 ) -> torch.Tensor:
@@ -102,8 +117,13 @@ def normalise(
     `mean` and `std` are per channel, of values in [0, 1].
     """
     pixels = images.to(device, non_blocking=True).permute(0, 3, 1, 2).float()
-    shift = torch.tensor(mean, device=device).view(1, 3, 1, 1) * 255
-    factor = 1 / (torch.tensor(std, device=device).view(1, 3, 1, 1) * 255)
+    return _normalised(pixels, mean, std)
+
+
+def _normalised(pixels: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+    """Normalise float pixels (n, 3, H, W) of 0 to 255 where they are."""
+    shift = torch.tensor(mean, device=pixels.device).view(1, 3, 1, 1) * 255
+    factor = 1 / (torch.tensor(std, device=pixels.device).view(1, 3, 1, 1) * 255)
     return pixels.sub_(shift).mul_(factor)
 
 

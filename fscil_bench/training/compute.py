@@ -17,10 +17,10 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from fscil_bench.backbone import Backbone
 from fscil_bench.errors import UsageError
 from fscil_bench.spec import Precision, digest_of
 from fscil_bench.store.files import write_text
-from fscil_bench.training.backbones import build_backbone
 
 CLEARLY_FASTER = 1.15
 """How many times faster bf16 must be to be chosen: below, precision is given away for nothing."""
@@ -60,7 +60,10 @@ def check_precision(choice: str) -> None:
 
 
 def faster_precision(
-    backbone: str, size: int, device: torch.device, cache: Callable[[str], Path]
+    backbone: Backbone,
+    size: int,
+    device: torch.device,
+    cache: Callable[[str], Path],
 ) -> Precision:
     """Return bf16 if a training step of the backbone is measured to be clearly faster in it.
 
@@ -68,14 +71,21 @@ def faster_precision(
     threads and version of PyTorch; what was measured is kept as JSON in a folder of the cache.
 
     Args:
-        backbone: its name.
-        size: of the images, in pixels.
+        backbone: the network.
+        size: of its input, in pixels.
         device: where it is to be trained.
         cache: a folder for what is measured, by key.
     """
     if not _computes_bf16(device):
         return "fp32"
-    terms = [backbone, size, str(device), torch.__version__, torch.get_num_threads(), _processor()]
+    terms = [
+        backbone.called,
+        size,
+        str(device),
+        torch.__version__,
+        torch.get_num_threads(),
+        _processor(),
+    ]
     folder = cache(digest_of(terms))
     file = folder / "measured.json"
     try:
@@ -88,9 +98,9 @@ def faster_precision(
     return "bf16" if ratio >= CLEARLY_FASTER else "fp32"
 
 
-def _step_seconds(backbone: str, size: int, device: torch.device) -> dict[str, float]:
+def _step_seconds(backbone: Backbone, size: int, device: torch.device) -> dict[str, float]:
     """Return the seconds of a training step at each precision: the least of a few, in turn."""
-    network = build_backbone(backbone, 0).to(device).train()
+    network = backbone.fresh(0).to(device).train()
     images = torch.randn(MEASURED_BATCH, 3, size, size, device=device)
     seconds = {name: math.inf for name in get_args(Precision)}
     for number in range(1 + MEASURED_STEPS):

@@ -18,12 +18,12 @@ from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
-from fscil_bench.spec import Views
+from fscil_bench.spec import RepresentationSpec, Views
 from fscil_bench.store.caches import changed_file
 from fscil_bench.store.files import replaced_folder, write_text
 from fscil_bench.store.runs import Store
 from fscil_bench.store.tensors import stored_digest
-from fscil_bench.training.loop import as_it_is, extract_features
+from fscil_bench.training.loop import LabelledImages, as_it_is, extract_features
 
 VIEWS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "plain": as_it_is,
@@ -47,10 +47,12 @@ class FeatureSource:
     """What features are computed from, where they are not stored."""
 
     trained: TrainedRepresentation
-    images: ImageSpec
+    spec: RepresentationSpec
     store: Store
     device: torch.device
     progress: Progress
+    known: tuple[np.ndarray, np.ndarray] | None = None
+    """Training images, by index, whose plain features are known, and these features."""
 
     def load(self, dataset: Dataset, view: str, views: Views = "plain") -> Features:
         """Return the features of all images in one view, computing and storing them if need be.
@@ -75,10 +77,11 @@ class FeatureSource:
     def _load(self, array: ImageArray, half: str, view: str) -> np.ndarray:
         folder = _folder(self.store, self.trained.key, view, half)
         if not (folder / "done.json").exists():
-            self._compute(folder, array, f"features ({view}, {half})", view)
+            self._compute(folder, array, half, view)
         return _read(self.store, folder, len(array))
 
-    def _compute(self, folder: Path, array: ImageArray, title: str, view: str) -> None:
+    def _compute(self, folder: Path, array: ImageArray, half: str, view: str) -> None:
+        title = f"features ({view}, {half})"
         name = view.removesuffix(_MIRRORED)
         mirrored = name != view
 
@@ -87,12 +90,16 @@ class FeatureSource:
             return turned.flip(2) if mirrored else turned
 
         members, blocks, done = np.arange(len(array)), [], 0
+        known = self.known if (half, view) == ("train", "plain") else None
+        if known is not None:
+            members, blocks = np.setdiff1d(members, known[0]), [known[1]]
+        chosen = LabelledImages(array.images, members, array.labels[members])
         with (
             replaced_folder(folder, "done.json") as new,
-            self.progress.task(title, len(array)) as task,
+            self.progress.task(title, len(members)) as task,
         ):
             for block in extract_features(
-                self.trained.backbone, array.images, members, self.images, self.device, shown
+                self.trained.backbone, chosen, self.spec, self.device, shown
             ):
                 if not bool(torch.isfinite(block).all()):
                     raise FscilError(
@@ -103,7 +110,10 @@ class FeatureSource:
                 blocks.append(block.numpy())
                 done += len(block)
                 task.update(done)
-            np.save(new / "features.npy", np.concatenate(blocks))
+            features = np.concatenate(blocks)
+            if known is not None:
+                features = features[np.argsort(np.concatenate([known[0], members]))]
+            np.save(new / "features.npy", features)
             digest = file_digest(new / "features.npy")
             write_text(new / "done.json", json.dumps({"features.npy": digest}))
 

@@ -1,4 +1,4 @@
-"""A base network, or features, from a file, taken as they are: no base training."""
+"""A base network of others, or features from a file, taken as they are: no base training."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fscil_bench.backbone import Backbone
 from fscil_bench.progress import Progress
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.spec import RepresentationSpec
 from fscil_bench.store.tensors import load_tensors, save_tensors
-from fscil_bench.training.backbones import build_backbone
-from fscil_bench.training.loop import LabelledImages, extract_features
-from fscil_bench.training.weights import Fitted, Pretraining, fit, listed
+from fscil_bench.training.loop import (
+    LabelledImages,
+    check_output,
+    extract_features,
+    input_transform,
+)
+from fscil_bench.training.weights import Fitted, Pretraining, listed, pretrained_tensors
 
 PREFIX = "backbone."
 
@@ -24,53 +29,59 @@ PREFIX = "backbone."
 def given_network(
     spec: RepresentationSpec,
     representation: Representation,
+    backbone: Backbone,
     base: LabelledImages,
     device: torch.device,
     pretraining: Pretraining,
     folder: Path,
     progress: Progress,
-) -> TrainedRepresentation:
-    """Return the network of a file as a representation, stored in `folder`.
+) -> tuple[TrainedRepresentation, torch.Tensor | None]:
+    """Return a network of others as a representation, stored in `folder`.
 
-    The base classifier is the file's, where it has one that fits (`base_rows`), else the class
-    means of the base images' features. Of the representation only the scale counts.
+    Beside it are the base images' features (n, D), or None where it is stored already.
+
+    The base classifier is that of its file, where it has one that fits (`base_rows`), else the
+    class means of the base images' features. Of the representation only the scale counts.
 
     Raises:
         DataError: the file is damaged, or does not fit the backbone.
         StoreError: a file in `folder` is damaged or cannot be written.
     """
-    path, backbone = folder / "weights.safetensors", build_backbone(spec.backbone, seed=0)
+    path, network = folder / "weights.safetensors", backbone.fresh(seed=0)
+    features: torch.Tensor | None = None
     if not path.exists():
-        assert pretraining.file is not None
-        fitted = fit(backbone, pretraining.file)
-        backbone.load_state_dict(dict(fitted.tensors), strict=False)
-        backbone.to(device)
-        with progress.task(f"base features of {pretraining.file.name}", len(base)) as task:
+        fitted = pretrained_tensors(network, backbone, pretraining)
+        network.load_state_dict(dict(fitted.tensors), strict=False)
+        network.to(device)
+        check_output(network, backbone, input_transform(spec), device)
+        with progress.task(f"base features of {pretraining.title}", len(base)) as task:
             blocks = []
-            for block in extract_features(backbone, base.images, base.members, spec.images, device):
+            for block in extract_features(network, base, spec, device):
                 blocks.append(block)
                 task.update(sum(map(len, blocks)))
-        means = class_means(torch.cat(blocks), torch.from_numpy(base.labels), spec.base_classes)
+        features = torch.cat(blocks)
+        means = class_means(features, torch.from_numpy(base.labels), spec.base_classes)
         given = base_rows(fitted.rows, means)
         log = _log(fitted, pretraining, given is not None)
         left_out = f"; left out: {listed(fitted.left_out)}" if fitted.left_out else ""
         progress.say(
-            f"{pretraining.file}: all tensors of the backbone are there"
+            f"{pretraining.file or pretraining.title}: all tensors of the backbone are there"
             f"{f' under {fitted.prefix!r}' * bool(fitted.prefix)}; base classifier: "
             f"{log['classifier']}{left_out}"
         )
-        tensors = {f"{PREFIX}{name}": tensor for name, tensor in backbone.state_dict().items()}
+        tensors = {f"{PREFIX}{name}": tensor for name, tensor in network.state_dict().items()}
         save_tensors(path, {**tensors, "classifier": means if given is None else given}, log)
     tensors, log = load_tensors(path)
     rows = tensors.pop("classifier")
-    backbone.load_state_dict({name.removeprefix(PREFIX): t for name, t in tensors.items()})
-    return TrainedRepresentation(
+    network.load_state_dict({name.removeprefix(PREFIX): t for name, t in tensors.items()})
+    made = TrainedRepresentation(
         key=spec.key,
-        backbone=backbone.to(device).eval().requires_grad_(False),
+        backbone=network.to(device).eval().requires_grad_(False),
         classifier=rows,
         scale=representation.scale(),
         log=log,
     )
+    return made, features
 
 
 def given_features(

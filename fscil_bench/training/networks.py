@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fscil_bench.backbone import Backbone
 from fscil_bench.data.reader import Dataset, file_digest
 from fscil_bench.errors import DataError, StoreError, UsageError, nearest, some
 from fscil_bench.params import parse_params
@@ -27,7 +28,6 @@ from fscil_bench.spec import RepresentationSpec, digest_of
 from fscil_bench.store.files import now
 from fscil_bench.store.runs import Count, RunRecord, Store
 from fscil_bench.store.tensors import load_tensors, save_tensors
-from fscil_bench.training.backbones import build_backbone, feature_dim
 from fscil_bench.training.weights import fit
 
 PACKAGED = Path(__file__).parents[1] / "networks"
@@ -100,21 +100,26 @@ class NetworkFile:
         copy = "".join(f", {flag}" for flag in self.card.copy_flags)
         return told, f"network trained on another copy of the data{copy}"
 
-    def representation(self, dataset: Dataset, engine: str) -> RepresentationSpec:
+    def representation(
+        self, dataset: Dataset, engine: str, backbone_code: str
+    ) -> RepresentationSpec:
         """Return the specification of this network on a data set.
 
         Its digest decides, and not the code that trained it.
         """
         found = {"data_fingerprint": dataset.fingerprint, "network": self.label}
+        found |= {"backbone_code": backbone_code}
         return self.card.spec.model_copy(update={**found, "code": "", "engine": engine})
 
 
-def packaged_networks() -> list[NetworkFile]:
+def packaged_networks(registry: Registry) -> list[NetworkFile]:
     """Return the networks that come along, by name."""
-    return [read_network(path) for path in _packaged()]
+    return [read_network(path, registry) for path in _packaged()]
 
 
-def find_network(choice: str, request: RunRequest, protocol: Protocol) -> NetworkFile:
+def find_network(
+    choice: str, request: RunRequest, protocol: Protocol, registry: Registry
+) -> NetworkFile:
     """Return the network that --network names: one that comes along, `released`, or a file.
 
     Raises:
@@ -124,7 +129,7 @@ def find_network(choice: str, request: RunRequest, protocol: Protocol) -> Networ
     known = {path.name.removesuffix(SUFFIX): path for path in _packaged()}
     if choice == RELEASED:
         asked = (protocol.name, request.representation, request.representation_seed)
-        for network in map(read_network, known.values()):
+        for network in packaged_networks(registry):
             card = network.card
             if (card.protocol, card.spec.name, card.spec.seed) == asked:
                 return network
@@ -134,25 +139,25 @@ def find_network(choice: str, request: RunRequest, protocol: Protocol) -> Networ
             f"{some(list(known)) or 'none'}; without --network one is trained"
         )
     if choice in known:
-        return read_network(known[choice])
+        return read_network(known[choice], registry)
     if Path(choice).is_file():
-        return read_network(Path(choice))
+        return read_network(Path(choice), registry)
     if choice.endswith(SUFFIX) or Path(choice).name != choice:
         raise UsageError(f"--network {choice}: no such file")
     near = nearest(choice, [RELEASED, *known])
     raise UsageError(f"--network {choice}: no such file, and none of that name comes along; {near}")
 
 
-def read_network(path: Path) -> NetworkFile:
+def read_network(path: Path, registry: Registry) -> NetworkFile:
     """Read a file that `export_network` wrote, and hold it against its own card.
 
     Raises:
         DataError: it is damaged, no such file, or its tensors are not those of its backbone.
     """
     card, tensors = _read(path)
-    backbone = build_backbone(card.spec.backbone, seed=0)
-    fit(backbone, path)
-    expected = (len(card.classes), feature_dim(card.spec.backbone))
+    backbone, _ = registry.backbone(card.spec.backbone)
+    fit(backbone.fresh(seed=0), path)
+    expected = (len(card.classes), backbone.dim)
     rows = tensors.get(CLASSIFIER, torch.empty(0))
     if tuple(rows.shape) != expected or card.spec.base_classes != len(card.classes):
         raise DataError(
@@ -230,7 +235,11 @@ def check_classes(network: NetworkFile, dataset: Dataset) -> None:
 
 
 def taken_network(
-    spec: RepresentationSpec, network: NetworkFile, device: torch.device, folder: Path
+    spec: RepresentationSpec,
+    network: NetworkFile,
+    backbone: Backbone,
+    device: torch.device,
+    folder: Path,
 ) -> TrainedRepresentation:
     """Return a file's network as a representation, kept in `folder` as one trained here is.
 
@@ -241,12 +250,12 @@ def taken_network(
     if not kept.exists():
         save_tensors(kept, *load_tensors(network.path))
     tensors, _ = load_tensors(kept)
-    backbone = build_backbone(spec.backbone, seed=0)
-    backbone.load_state_dict(_part(tensors, BACKBONE))
+    made = backbone.fresh(seed=0)
+    made.load_state_dict(_part(tensors, BACKBONE))
     card = network.card
     return TrainedRepresentation(
         key=spec.key,
-        backbone=backbone.to(device).eval().requires_grad_(False),
+        backbone=made.to(device).eval().requires_grad_(False),
         classifier=tensors[CLASSIFIER],
         scale=card.scale,
         extras=_part(tensors, EXTRAS),
@@ -284,7 +293,8 @@ def export_network(
     plugin = registry.get("representation", spec.name)
     params = parse_params(f"representation {spec.name!r}", plugin.value.Params, spec.params)
     made, generator = plugin.value(params), Randomness(("export",)).torch("head")
-    head = made.build_head(feature_dim(spec.backbone), spec.base_classes, generator)
+    backbone, _ = registry.backbone(spec.backbone)
+    head = made.build_head(backbone.dim, spec.base_classes, generator)
     weights, log = load_tensors(store.representation_folder(spec.key) / "weights.safetensors")
     head.load_state_dict(_part(weights, "head."))
     card = NetworkCard(
@@ -306,7 +316,7 @@ def export_network(
     tensors |= {f"{EXTRAS}{name}": v for name, v in made.extra_tensors(head).items()}
     content = card.model_dump(mode="json")
     save_tensors(path, tensors, {"card": content, "card_digest": digest_of(content)})
-    return read_network(path)
+    return read_network(path, registry)
 
 
 def _packaged() -> list[Path]:

@@ -8,7 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlparse
 
@@ -16,8 +16,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from fscil_bench.backbone import Backbone, Published
 from fscil_bench.data.reader import file_digest
 from fscil_bench.errors import DataError, UsageError
+from fscil_bench.protocol import Protocol
 from fscil_bench.store.files import replaced_file
 
 NONE = "none"
@@ -26,18 +28,27 @@ Tensors = Mapping[str, torch.Tensor]
 
 WRAPPERS = ("params", "state_dict", "model", "model_state_dict", "network", "net")
 """Under what released code saves named tensors: CEC, FACT and TEEN under `params`."""
-CLASSIFIERS = ("fc", "classifier", "head")
+CLASSIFIERS = ("fc", "classifier", "head", "heads", "_fc")
 """What released code calls the classifier beside a backbone."""
+CURATED = ("imagenet", "cifar", "places")
+"""How data sets are called whose classes are listed, so that one can tell which are in them."""
 NAMED = 3
 """Names of tensors that a message lists of each kind."""
 
 
 @dataclass(frozen=True)
 class Pretraining:
-    """What a backbone starts from: `title` names it in keys and tables, `file` holds it."""
+    """What a backbone starts from.
+
+    Attributes:
+        title: names it in keys and tables.
+        file: holds it; None where a library keeps it, and where there is none.
+        data: what it was trained on; empty where that is not known.
+    """
 
     title: str
     file: Path | None = None
+    data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,65 +70,104 @@ class Fitted:
     left_out: tuple[str, ...]
 
 
-def resolve_pretraining(backbone: str, wanted: str, choice: str | None) -> Pretraining:
+def resolve_pretraining(backbone: Backbone, wanted: str, choice: str | None) -> Pretraining:
     """Return the weights a backbone starts from.
 
     Args:
-        backbone: its name.
-        wanted: the protocol's pre-training, `none` or `imagenet`.
-        choice: a file, `none`, or None for what the protocol wants, as torchvision gives it.
+        backbone: what is to start from them.
+        wanted: `none`, or anything else for those that are published.
+        choice: a file, `none`, or None for what is wanted.
 
     Raises:
         DataError: the weights are not on this machine and cannot be fetched.
-        UsageError: a file is given that is not there.
+        UsageError: a file is given that is not there, or no weights are published.
     """
     if choice == NONE or (choice is None and wanted == NONE):
         return Pretraining(NONE)
+    published = backbone.published
     if choice is not None:
         path = Path(choice)
         if not path.is_file():
             raise UsageError(f"--weights {choice}: no such file")
         digest = file_digest(path)
-        official = _official(backbone)
-        if official is not None and digest.startswith(official[2]):
-            return Pretraining(official[0], path)
+        if published is not None and published.digest and digest.startswith(published.digest):
+            return Pretraining(published.title, path, published.data)
         return Pretraining(f"{path.name} (sha256 {digest[:12]})", path)
-    return _fetched(backbone)
+    if published is None:
+        raise UsageError(
+            f"there are no published weights for {backbone.called!r}; give a file of some with "
+            "--weights FILE, or start from random ones with --weights none"
+        )
+    file = _fetched(published) if published.address else None
+    return Pretraining(published.title, file, published.data)
 
 
-def install_weights(backbone: str, source: Path | None) -> Path:
-    """Fetch torchvision's ImageNet weights to where it looks for them, or take a local file.
+def seen_before(protocol: Protocol, data: tuple[str, ...]) -> list[str]:
+    """Return what a table must say of a protocol's classes in the data of a pre-training.
+
+    Which classes are in images from the web, or in a file's data, is not known.
+    """
+    seen = [
+        f"classes seen in pre-training: {which} in {each}"
+        for each in data
+        for beginning, which in protocol.classes_in.items()
+        if each.lower().startswith(beginning)
+    ]
+    if seen:
+        return seen
+    curated = all(each.lower().startswith(CURATED) for each in data)
+    if data and curated:
+        return []
+    of = ", ".join(data) or "the file's pre-training"
+    return [f"classes seen in pre-training: not known of {of}"]
+
+
+def install_weights(backbone: Backbone, source: Path | None) -> Path:
+    """Fetch a backbone's published weights to where PyTorch looks for them, or take a local file.
 
     Raises:
         DataError: they cannot be fetched, or the file is not the published one.
+        UsageError: none are published as a file.
     """
+    published = backbone.published
+    if published is None or not published.address:
+        raise UsageError(f"there is no published file of weights for {backbone.called!r}")
     if source is None:
-        fetched = _fetched(backbone).file
-        assert fetched is not None
-        return fetched
-    official = _official(backbone)
-    if official is None:
-        raise UsageError(f"there are no ImageNet weights for {backbone!r}")
+        return _fetched(published)
     if not source.is_file():
         raise DataError(f"{source}: no such file")
-    title, address, beginning = official
-    if not file_digest(source).startswith(beginning):
-        raise DataError(f"{source}: is not {title}, its sha256 does not begin with {beginning}")
-    target = _checkpoints() / Path(urlparse(address).path).name
+    if not file_digest(source).startswith(published.digest):
+        raise DataError(
+            f"{source}: is not {published.title}, its sha256 does not begin with {published.digest}"
+        )
+    target = _place(published)
     with replaced_file(target) as copied:
         shutil.copyfile(source, copied)
     return target
 
 
-def load_pretrained(network: nn.Module, pretraining: Pretraining) -> None:
-    """Load weights into a backbone.
+def pretrained_tensors(network: nn.Module, backbone: Backbone, pretraining: Pretraining) -> Fitted:
+    """Return what a backbone's network starts from.
 
     Raises:
-        DataError: the file is damaged, or does not fit.
+        DataError: the file is damaged, or does not fit; or a library's weights cannot be had.
     """
     if pretraining.file is not None:
-        fitted = fit(network, pretraining.file)
-        network.load_state_dict(dict(fitted.tensors), strict=False)
+        return fit(network, pretraining.file)
+    published = backbone.published
+    if pretraining.title == NONE or published is None or published.tensors is None:
+        return Fitted({}, "", "", None, ())
+    return Fitted(published.tensors(), "", "", None, ())
+
+
+def load_pretrained(network: nn.Module, backbone: Backbone, pretraining: Pretraining) -> None:
+    """Load weights into a backbone's network.
+
+    Raises:
+        DataError: as `pretrained_tensors` does.
+    """
+    fitted = pretrained_tensors(network, backbone, pretraining)
+    network.load_state_dict(dict(fitted.tensors), strict=False)
 
 
 def fit(network: nn.Module, path: Path) -> Fitted:
@@ -227,38 +277,27 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(every[:NAMED]) + more
 
 
-def _official(backbone: str) -> tuple[str, str, str] | None:
-    """Return title, address and the digest's beginning of torchvision's ImageNet weights."""
-    if backbone != "resnet18":
-        return None
-    from torchvision.models import ResNet18_Weights
-
-    weights = ResNet18_Weights.IMAGENET1K_V1
-    address = str(weights.url)
-    beginning = Path(urlparse(address).path).stem.rpartition("-")[2]
-    return "ImageNet-1k (torchvision IMAGENET1K_V1)", address, beginning
-
-
-def _fetched(backbone: str) -> Pretraining:
-    official = _official(backbone)
-    if official is None:
-        raise UsageError(f"there are no ImageNet weights for {backbone!r}; use --weights none")
-    title, address, beginning = official
-    folder = _checkpoints()
-    path = folder / Path(urlparse(address).path).name
+def _fetched(published: Published) -> Path:
+    path, address = _place(published), published.address
     if not path.exists():
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(address, str(path), hash_prefix=beginning)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(address, str(path), hash_prefix=published.digest)
         except (OSError, RuntimeError) as error:
             raise DataError(
-                f"the ImageNet weights {path.name} are not in {folder} and cannot be fetched from "
-                f"{address} ({error}); fetch them elsewhere and give --weights FILE, or start "
-                "from random weights with --weights none"
+                f"{published.title}: the weights {path.name} are not in {path.parent} and cannot "
+                f"be fetched from {address} ({error}); fetch them elsewhere and give --weights "
+                "FILE, or start from random weights with --weights none"
             ) from error
-    if not file_digest(path).startswith(beginning):
-        raise DataError(f"{path}: damaged, its digest is not {beginning}…; remove it")
-    return Pretraining(title, path)
+    if not file_digest(path).startswith(published.digest):
+        raise DataError(f"{path}: damaged, its digest is not {published.digest}…; remove it")
+    return path
+
+
+def _place(published: Published) -> Path:
+    """Return where PyTorch keeps the file."""
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    return folder / PurePosixPath(urlparse(published.address).path).name
 
 
 class _Ignored:
@@ -318,8 +357,3 @@ def _named_tensors(content: Any, levels: int = 3) -> dict[str, torch.Tensor]:
         return {}
     inner = max((_named_tensors(content.get(word), levels - 1) for word in WRAPPERS), key=len)
     return inner or {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
-
-
-def _checkpoints() -> Path:
-    """Return where torchvision keeps weights."""
-    return Path(torch.hub.get_dir()) / "checkpoints"

@@ -37,6 +37,9 @@ Epoch = Callable[[], Iterable[torch.Tensor]]
 Loss = Callable[[torch.Tensor], torch.Tensor]
 """Maps the indices (b,) of a batch's samples to a scalar loss."""
 
+ROWS = (nn.Sequential, nn.ModuleList)
+"""What holds blocks one after the other."""
+
 Schedule = Literal["constant", "step", "cosine"]
 Head = Literal["linear", "cosine"]
 BatchNorm = Literal["frozen", "trained"]
@@ -226,3 +229,19 @@ def last_block(backbone: nn.Module) -> nn.Module:
     while block is backbone or isinstance(block, nn.Sequential):
         block = [child for child in block.children() if any(True for _ in child.parameters())][-1]
     return block
+
+
+def last_parts(network: nn.Module) -> list[nn.Module]:
+    """Return the last block of the last row of blocks, and all with parameters that follows it.
+
+    Of a residual network its last block; of a transformer that and the final normalisation.
+    """
+    trained = [child for child in network.children() if any(True for _ in child.parameters())]
+    if isinstance(network, ROWS):
+        return last_parts(trained[-1]) if isinstance(trained[-1], ROWS) else [trained[-1]]
+    if len(trained) < 2:  # the one is what the network wraps
+        return last_parts(trained[0]) if trained else [network]
+    rows = [number for number, child in enumerate(trained) if isinstance(child, ROWS)]
+    if not rows:
+        return [trained[-1]]
+    return [*last_parts(trained[rows[-1]]), *trained[rows[-1] + 1 :]]

@@ -13,7 +13,7 @@ from pydantic import Field
 from fscil_bench.method import Method, MethodContext
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
-from .statistics import Space, in_space
+from .statistics import Space, in_space, settled_space, space_notes
 
 Mean = Literal["raw", "unit"]
 """`raw` averages features as they are, `unit` features of length 1."""
@@ -24,7 +24,8 @@ class PrototypeParams:
     """Which features are averaged, and how.
 
     Attributes:
-        space: `raw` is the feature as it is, `tukey` its power x^β, for non-negative features.
+        space: `raw` is the feature as it is, `tukey` its power x^β, for non-negative features,
+            `auto` that where base features allow it.
         beta: β; unused in space `raw`.
         mean: `raw` averages features as they are, `unit` features brought to length 1 first.
     """
@@ -72,6 +73,10 @@ class PrototypeMethod(Method):
         """Restore the rows."""
         self.prototypes = state["prototypes"].clone()
 
+    def notes(self) -> dict[str, int | float | str]:
+        """Return the space where it was not asked for."""
+        return space_notes(self.params.space, self.context)
+
     def _new_rows(self, session: Session, rivals: torch.Tensor) -> torch.Tensor:
         """Return the rows (way, D) of a session's classes.
 
@@ -94,8 +99,12 @@ class PrototypeMethod(Method):
         features = self._embed(session)
         return F.normalize(features, dim=1) if self.params.mean == "unit" else features
 
+    @property
+    def _space(self) -> Literal["tukey", "raw"]:
+        return settled_space(self.params.space, self.context)
+
     def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
-        return in_space(samples, self.params.space, self.params.beta)
+        return in_space(samples, self._space, self.params.beta)
 
 
 def base_similarities(

@@ -8,11 +8,13 @@ from typing import Literal
 import torch
 
 from fscil_bench.errors import DataError
-from fscil_bench.method import batches
+from fscil_bench.method import MethodContext, batches
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
-Space = Literal["tukey", "raw"]
-"""Where a method on frozen features works: `raw` is the feature as it is, `tukey` its power x^β."""
+Space = Literal["auto", "tukey", "raw"]
+"""Where a method on frozen features works: `raw` is the feature as it is, `tukey` its power x^β,
+`auto` Tukey's where no feature of a base sample is negative, else raw.
+"""
 
 EIGENVALUE_FLOOR = 1e-6
 """Smallest eigenvalue that a covariance is given, as a fraction of its mean eigenvalue."""
@@ -21,9 +23,21 @@ CHUNK_BYTES = 64 * 2**20
 """Memory that whitened queries may take, of the classes that are compared with at once."""
 
 
+def settled_space(space: Space, context: MethodContext) -> Literal["tukey", "raw"]:
+    """Return which space `auto` is; any other is itself."""
+    if space == "auto":
+        return "tukey" if context.nonnegative else "raw"
+    return space
+
+
+def space_notes(space: Space, context: MethodContext) -> dict[str, int | float | str]:
+    """Return the remark on a run that says which space was taken, where it was not asked for."""
+    return {"space": settled_space(space, context)} if space == "auto" else {}
+
+
 def in_space(
     samples: LabelledSamples | Queries,
-    space: Space = "raw",
+    space: Literal["tukey", "raw"] = "raw",
     beta: float = 1.0,
     device: torch.device | None = None,
 ) -> torch.Tensor:
@@ -38,7 +52,7 @@ def in_space(
     features, labels = samples.features, getattr(samples, "labels", None)
     require_finite(features, labels)
     if space == "tukey":
-        advice = "space=tukey needs features that end in a ReLU; use space=raw for these"
+        advice = "space=tukey needs features that end in a ReLU; use space=raw, or auto, for these"
         _reject(features < 0, "a negative entry", labels, advice)
     features = features.to(device or features.device, torch.float32)
     return features.clone() if space == "raw" else features.pow(beta)

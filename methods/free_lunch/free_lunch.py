@@ -17,7 +17,15 @@ from fscil_bench.protocol import Queries, Session
 
 from .._shared import citations
 from .._shared.softmax import Fit, fit_cosine, fit_logistic
-from .._shared.statistics import Space, class_means, classifier_rows, covariance, in_space
+from .._shared.statistics import (
+    Space,
+    class_means,
+    classifier_rows,
+    covariance,
+    in_space,
+    settled_space,
+    space_notes,
+)
 from .covariances import BudgetMode, StoredCovariances, check_budget, restore, store
 from .mixtures import Addition, AlphaMode, Mixtures, calibrated
 
@@ -34,7 +42,8 @@ class FreeLunchParams:
     """Parameters of Free-Lunch.
 
     Attributes:
-        space: where everything happens: `tukey` is x^β, for non-negative features; `raw` is x.
+        space: where everything happens: `tukey` is x^β, for non-negative features; `raw` is x;
+            `auto` is `tukey` where base features allow it.
         tukey_beta: β.
         k: base classes that a shot borrows from; 0 borrows nothing.
         alpha: α, added to a borrowed covariance.
@@ -51,7 +60,7 @@ class FreeLunchParams:
             eigenvectors and a diagonal of all classes.
     """
 
-    space: Space = "tukey"
+    space: Space = "auto"
     tukey_beta: Annotated[float, Field(gt=0, le=1)] = 0.5
     k: NonNegativeInt = 2
     alpha: Annotated[float, Field(ge=0)] = 0.05
@@ -199,7 +208,7 @@ class FreeLunch(Method):
         generated = drawn[order].view(len(self.weights), ARTIFACT_SAMPLES, -1)
         return {
             "generated_step0": generated.cpu().numpy(),
-            "feature_power": np.array(p.tukey_beta if p.space == "tukey" else 1.0),
+            "feature_power": np.array(p.tukey_beta if self._space == "tukey" else 1.0),
         }
 
     def notes(self) -> dict[str, int | float | str]:
@@ -214,6 +223,7 @@ class FreeLunch(Method):
             "covariances_repaired": repair.classes,
             "classes_without_covariance": self._without_covariance,
             "fits_not_converged": self._not_converged,
+            **space_notes(self.params.space, self.context),
         }
         if repair.eigenvalues:
             notes["largest_raise"] = float(f"{repair.largest:.2g}")
@@ -226,8 +236,12 @@ class FreeLunch(Method):
         assert self.covariances is not None, "learn_base comes first"
         return self.covariances
 
+    @property
+    def _space(self) -> Literal["tukey", "raw"]:
+        return settled_space(self.params.space, self.context)
+
     def _embed(self, samples: Session | Queries) -> torch.Tensor:
-        return in_space(samples, self.params.space, self.params.tukey_beta, self.context.device)
+        return in_space(samples, self._space, self.params.tukey_beta, self.context.device)
 
     def _covariance(self, rows: torch.Tensor) -> torch.Tensor:
         if len(rows) > 1:

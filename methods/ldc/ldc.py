@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from .._shared.statistics import (
     class_means,
     classifier_rows,
     in_space,
+    settled_space,
+    space_notes,
     within_class_covariance,
 )
 from .bayes import GaussianClassifier
@@ -338,7 +340,7 @@ class Ldc(Method):
         session has `unit_loss` (unit_steps,), the matching loss of each step of the unit's
         training, summed over the recurrent steps 0 … R.
         """
-        power = self.params.tukey_beta if self.params.space == "tukey" else 1.0
+        power = self.params.tukey_beta if self._space == "tukey" else 1.0
         arrays = {"feature_power": np.array(power)}
         if self._losses:
             arrays["classifier_loss"] = np.array(self._losses, dtype=np.float32)
@@ -352,14 +354,15 @@ class Ldc(Method):
         return arrays
 
     def notes(self) -> dict[str, int | float | str]:
-        """Return repairs, solver failures, how far the prior was shrunk, and what did not fit.
+        """Return the space, repairs, solver failures, how far the prior shrank, what did not fit.
 
         `unit_trained` says why the unit was not, `classes_outside_spread` counts classes that have
         Σ in place of what the unit maps it to, `base_rows_gradient` is how steep the cross-entropy
         of base rows was where their training ended, `sessions_at_means` counts sessions whose rows
         were not trained; all four only where there is something to tell.
         """
-        notes = self.repairs.notes() if self.params.keeps_covariances else {}
+        notes = space_notes(self.params.space, self.context)
+        notes |= self.repairs.notes() if self.params.keeps_covariances else {}
         if self._untrained and self.unit.shape.learnable:
             notes["unit_trained"] = REASONS[self._untrained]
         if self._outside:
@@ -456,8 +459,12 @@ class Ldc(Method):
     def _logits(self, queries: Queries, rows: torch.Tensor) -> torch.Tensor:
         return cosine_logits(self._embed(queries), rows, self.params.temperature)
 
+    @property
+    def _space(self) -> Literal["tukey", "raw"]:
+        return settled_space(self.params.space, self.context)
+
     def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
-        return in_space(samples, self.params.space, self.params.tukey_beta, self.context.device)
+        return in_space(samples, self._space, self.params.tukey_beta, self.context.device)
 
     def _statistics_source(self, base: Session) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the features (n, D) and labels (n,) that Σ⁽⁰⁾ and the unit are learnt from."""

@@ -26,7 +26,8 @@ class LdcParams:
     """Parameters of LDC; those up to `virtual_classes` shape the calibration unit.
 
     Attributes:
-        space: where everything happens: `tukey` is x^β, for non-negative features; `raw` is x.
+        space: where everything happens: `tukey` is x^β, for non-negative features; `raw` is x;
+            `auto` is `tukey` where base features allow it.
         tukey_beta: β.
         sampler: `gaussian` draws x̃ ~ N(w_i, Σ_i). `none` is the baseline: no unit, no samples,
             no training; rows stay the class means. `released` is the published fragment's noise:
@@ -84,7 +85,7 @@ class LdcParams:
         temperature: factor on the cosines.
     """
 
-    space: Space = "tukey"
+    space: Space = "auto"
     tukey_beta: Annotated[float, Field(gt=0, le=1)] = 0.5
     sampler: Literal["gaussian", "none", "released"] = "gaussian"
     covariance: Literal["mapped", "shared", "empirical"] = "mapped"

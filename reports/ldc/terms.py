@@ -15,7 +15,6 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.frame import Results
 from fscil_bench.request import seeds_text
 from fscil_bench.running.commands import plugin_words, protocol_word
-from fscil_bench.training.backbones import feature_dim
 
 from .variants import Variant, settings, typed_params
 
@@ -86,7 +85,7 @@ class Terms(Generic[Params]):
         if self.protocol.features:
             folder = self.registry.protocol(self.protocol.name)[1]
             return read_feature_file(folder / self.protocol.features).dim
-        return feature_dim(self.protocol.backbone)
+        return self.registry.backbone(self.protocol.backbone)[0].dim
 
     @cached_property
     def recurrent_steps(self) -> int:

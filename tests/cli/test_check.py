@@ -72,4 +72,4 @@ def test_what_breaks_it_is_said_of_each(tmp_path: Path) -> None:
 def test_a_file_without_a_method_is_bad_usage(files: tuple[Path, ...]) -> None:
     done = check(*files)
     assert done.exit_code == 2
-    assert "no method or representation to check" in done.output
+    assert "no method, representation or backbone to check" in done.output

@@ -124,6 +124,7 @@ def test_a_class_of_one_shot_borrows_its_whole_covariance() -> None:
     assert half.notes() == {
         "eigenvalues_raised": 0,
         "classes_without_covariance": WAY * SESSIONS,
+        "space": "tukey",
     }
     assert half.state_bytes() == whole.state_bytes()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fscil_bench.backbones.resnet20 import ResNet20Backbone
 from fscil_bench.errors import UsageError
 from fscil_bench.training import compute
 from fscil_bench.training.compute import (
@@ -79,21 +80,25 @@ def test_bf16_is_taken_where_it_was_measured_to_be_clearly_faster(
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     cpu = torch.device("cpu")
-    faster_precision("resnet20", 16, cpu, tmp_path.joinpath)
+    faster_precision(ResNet20Backbone(), 16, cpu, tmp_path.joinpath)
     (file,) = tmp_path.glob("*/measured.json")
     told = json.loads(file.read_text())
     assert set(told["seconds_a_step"]) == {"fp32", "bf16"}
     quotient = told["seconds_a_step"]["fp32"] / told["seconds_a_step"]["bf16"]
     assert told["fp32_over_bf16"] == pytest.approx(quotient)
     file.write_text(json.dumps({**told, "fp32_over_bf16": ratio}))
-    assert faster_precision("resnet20", 16, cpu, tmp_path.joinpath) == chosen, "not measured again"
+    assert faster_precision(ResNet20Backbone(), 16, cpu, tmp_path.joinpath) == chosen, (
+        "not measured again"
+    )
 
 
 def test_precisions_and_devices_are_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
-    assert faster_precision("resnet20", 32, torch.device("cpu"), tmp_path.joinpath) == "fp32"
+    assert (
+        faster_precision(ResNet20Backbone(), 32, torch.device("cpu"), tmp_path.joinpath) == "fp32"
+    )
     assert not list(tmp_path.iterdir()), "nothing to measure"
     check_precision("auto")
     with pytest.raises(UsageError, match="unknown precision 'fp8'; known: auto, fp32, bf16"):

@@ -13,8 +13,9 @@ from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import ImageArray
 from fscil_bench.errors import StoreError, UsageError
 from fscil_bench.progress import Silent
-from fscil_bench.protocol import ImageSpec
+from fscil_bench.protocol import ImageSpec, Recipe
 from fscil_bench.representation import TrainedRepresentation
+from fscil_bench.spec import RepresentationSpec
 from fscil_bench.store.runs import Store
 from fscil_bench.store.tensors import save_tensors
 from fscil_bench.training.features import VIEWS, FeatureSource, check_views, stored_features
@@ -37,9 +38,23 @@ def source(tmp_path: Path) -> FeatureSource:
     store = Store(tmp_path / "r", tmp_path / "c")
     weights = store.representation_folder("k") / "weights.safetensors"
     save_tensors(weights, {"w": torch.zeros(1)}, {})
-    images = ImageSpec(size=SIZE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    spec = RepresentationSpec(
+        name="flat",
+        params={},
+        seed=0,
+        dataset="test",
+        data_fingerprint="",
+        base_classes=1,
+        backbone="flat",
+        pretraining="none",
+        images=ImageSpec(size=SIZE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)),
+        recipe=Recipe(epochs=1),
+        precision="fp32",
+        code="",
+        engine="",
+    )
     trained = TrainedRepresentation("k", Flat(), torch.zeros(1, 1), 1.0)
-    return FeatureSource(trained, images, store, torch.device("cpu"), Silent())
+    return FeatureSource(trained, spec, store, torch.device("cpu"), Silent())
 
 
 def images() -> ImageArray:

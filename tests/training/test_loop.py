@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from fscil_bench.backbones.resnet20 import ResNet20Backbone
 from fscil_bench.data.pixels import Images
 from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.plugins.registry import load_registry
@@ -52,7 +53,9 @@ def training(heldout: bool = False, precision: str = "fp32", **recipe: Any) -> B
         recipe=Recipe(**settings),
     )
     kept_out = images(4 if heldout else 0, 2)
-    return BaseTraining(spec, COSINE(COSINE.Params()), images(9, 1), kept_out, CPU)
+    return BaseTraining(
+        spec, COSINE(COSINE.Params()), ResNet20Backbone(), images(9, 1), kept_out, CPU
+    )
 
 
 def equal(one: TrainedRepresentation, two: TrainedRepresentation) -> bool:

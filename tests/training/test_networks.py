@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import fscil_bench as fb
 from fscil_bench.cli.app import app
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.running.commands import command_for
 from fscil_bench.spec import digest_of
 from fscil_bench.store.runs import StoredRun
@@ -126,7 +127,9 @@ def test_recipe_log_and_precision_are_the_networks(toy: Any, network: Path) -> N
         own.record.representation_log
     )
     assert log["trained_with"] == own.record.environment
-    assert spec.network == f"toy cosine (sha256 {read_network(network).digest[:12]})"
+    assert (
+        spec.network == f"toy cosine (sha256 {read_network(network, load_registry()).digest[:12]})"
+    )
 
 
 def test_networks_of_several_seeds_share_a_row(toy: Any, network: Path, tmp_path: Path) -> None:
@@ -184,7 +187,7 @@ def test_a_command_names_it(toy: Any, packaged: Path, network: Path) -> None:
 
 @pytest.mark.usefixtures("packaged")
 def test_networks_are_listed_and_shown(toy: Any, network: Path) -> None:
-    own, file = trained_run(toy), read_network(network)
+    own, file = trained_run(toy), read_network(network, load_registry())
     done = CliRunner().invoke(app, ["networks", "list", "--results", str(toy.folder / "results")])
     lines = done.output.splitlines()
     assert lines[0].split(None, 1)[0] == "toy-cosine-0"
@@ -210,7 +213,7 @@ def test_what_data_check_says_of_those_that_come_along(
     rewritten(network, packaged / "toy-other-0.safetensors", classes=["z", "y", "x", "w"])
     lines = CliRunner().invoke(app, words).output.splitlines()
     told = [line.removeprefix("network").strip() for line in lines if line.startswith("network")]
-    assert told[0] == f"toy-cosine-0 (sha256 {read_network(network).digest[:12]})"
+    assert told[0] == f"toy-cosine-0 (sha256 {read_network(network, load_registry()).digest[:12]})"
     assert told[1].startswith("not for these data: ") and "base class 0 is 'z'" in told[1]
 
 
@@ -377,7 +380,7 @@ def test_several_that_fit_are_told_apart_by_their_key(new_toy: Any, tmp_path: Pa
     chosen = runs[1].spec.representation
     terms = ["--title", "Ours", "--license", "CC0"]
     path = export(new_toy, tmp_path / "net.safetensors", "--key", chosen.key[:9], *terms)
-    card = read_network(path).card
+    card = read_network(path, load_registry()).card
     assert (card.title, card.license, card.spec) == ("Ours", "CC0", chosen)
     again = CliRunner().invoke(app, [*words, "--key", chosen.key])
     assert again.exit_code == 2 and "--force replaces it" in again.output
@@ -393,7 +396,7 @@ def test_none_to_export_names_what_is_stored(toy: Any, tmp_path: Path) -> None:
 
 
 def test_networks_that_come_along_can_be_read() -> None:
-    for file in networks.packaged_networks():
+    for file in networks.packaged_networks(load_registry()):
         card = file.card
         assert file.name == f"{card.protocol}-{card.spec.name}-{card.spec.seed}"
         assert card.license and json.dumps(card.log)

@@ -17,8 +17,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from fscil_bench.backbones.resnet18 import ResNet18Backbone
+from fscil_bench.backbones.resnet20 import ResNet20Backbone
 from fscil_bench.errors import DataError, UsageError
-from fscil_bench.training.backbones import build_backbone
 from fscil_bench.training.weights import (
     Pretraining,
     fit,
@@ -48,7 +49,7 @@ def tensors(seed: int = 1) -> Tensors:
 
 def loaded(path: Path) -> nn.Module:
     network = small()
-    load_pretrained(network, Pretraining("title", path))
+    load_pretrained(network, ResNet20Backbone(), Pretraining("title", path))
     return network
 
 
@@ -143,7 +144,7 @@ def zipped_stream(path: Path, stream: bytes) -> Path:
 
 def released(prefix: str = "module.encoder.") -> Tensors:
     """Return tensors under the names of CEC's ResNet-20, as DataParallel saves them."""
-    network = build_backbone("resnet20", 5)
+    network = ResNet20Backbone().fresh(5)
     return {
         prefix + name.replace(".shortcut.", ".downsample."): value
         for name, value in network.state_dict().items()
@@ -158,15 +159,15 @@ def test_the_names_of_released_resnet20_fit(tmp_path: Path) -> None:
         "module.slf_attn.w_qs.weight": torch.ones(64, 64),
     }
     path = saved(tmp_path / "session0_max_acc.pth", {"params": {**released(), **beside}})
-    network = build_backbone("resnet20", 0)
+    network = ResNet20Backbone().fresh(0)
     assert len(released()) == len(network.state_dict())
     found = fit(network, path)
     assert (found.prefix, found.classifier) == ("module.encoder.", "module.fc.weight")
     assert found.rows is not None
     assert torch.equal(found.rows, rows)
     assert found.left_out == ("module.slf_attn.fc.weight", "module.slf_attn.w_qs.weight")
-    load_pretrained(network, Pretraining("title", path))
-    assert same(network, dict(build_backbone("resnet20", 5).state_dict()))
+    load_pretrained(network, ResNet20Backbone(), Pretraining("title", path))
+    assert same(network, dict(ResNet20Backbone().fresh(5).state_dict()))
 
 
 def itself() -> dict[str, object]:
@@ -228,7 +229,7 @@ def misfit() -> Tensors:
 def test_what_does_not_fit_changes_nothing(tmp_path: Path, content: object, message: str) -> None:
     network, path = small(), saved(tmp_path / "w.pth", content)
     with pytest.raises(DataError) as caught:
-        load_pretrained(network, Pretraining("title", path))
+        load_pretrained(network, ResNet20Backbone(), Pretraining("title", path))
     assert str(caught.value) == f"{path}: {message}"
     assert same(network, small().state_dict())
 
@@ -268,7 +269,7 @@ def alike() -> Tensors:
             r"\(0 of 126 tensors fit\).*10 unexpected: 'blocks\.0",
         ),
         (
-            lambda: build_backbone("resnet18", 0).state_dict(),
+            lambda: ResNet18Backbone().fresh(0).state_dict(),
             r"of another shape: 'bn1\.bias' \(64\), expected \(16\)",
         ),
     ],
@@ -278,7 +279,7 @@ def test_another_network_is_refused_with_names_of_both_sides(
     tmp_path: Path, content: Callable[[], Tensors], message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
-        fit(build_backbone("resnet20", 0), saved(tmp_path / "w.pth", content()))
+        fit(ResNet20Backbone().fresh(0), saved(tmp_path / "w.pth", content()))
 
 
 class Harmful:
@@ -328,20 +329,20 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
 
 def test_nothing_is_looked_for_where_no_weights_are_wanted() -> None:
     network = small()
-    load_pretrained(network, Pretraining("none"))
+    load_pretrained(network, ResNet20Backbone(), Pretraining("none"))
     assert same(network, small().state_dict())
-    assert resolve_pretraining("resnet20", "none", None) == Pretraining("none")
-    assert resolve_pretraining("resnet18", "imagenet", "none") == Pretraining("none")
+    assert resolve_pretraining(ResNet20Backbone(), "none", None) == Pretraining("none")
+    assert resolve_pretraining(ResNet18Backbone(), "imagenet", "none") == Pretraining("none")
 
 
 def test_a_file_of_ones_own_is_called_by_name_and_digest(tmp_path: Path) -> None:
     path = saved(tmp_path / "mine.pth", tensors())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    for backbone, wanted in (("resnet20", "none"), ("resnet18", "imagenet")):
+    for backbone, wanted in ((ResNet20Backbone(), "none"), (ResNet18Backbone(), "imagenet")):
         found = resolve_pretraining(backbone, wanted, str(path))
         assert found == Pretraining(f"mine.pth (sha256 {digest[:12]})", path)
     with pytest.raises(UsageError, match=r"--weights .*nowhere\.pth: no such file"):
-        resolve_pretraining("resnet18", "imagenet", str(tmp_path / "nowhere.pth"))
+        resolve_pretraining(ResNet18Backbone(), "imagenet", str(tmp_path / "nowhere.pth"))
 
 
 TITLE = "ImageNet-1k (torchvision IMAGENET1K_V1)"
@@ -371,33 +372,33 @@ def published(tmp_path: Path, no_network: None, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("no_network")
 def test_without_a_network_it_is_said_what_is_missing_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        resolve_pretraining("resnet18", "imagenet", None)
+        resolve_pretraining(ResNet18Backbone(), "imagenet", None)
     text, folder = str(caught.value), tmp_path / "torch" / "hub" / "checkpoints"
     assert f"resnet18-f37072fd.pth are not in {folder} and cannot be fetched from https" in text
     assert "no route to host" in text
     assert text.endswith("give --weights FILE, or start from random weights with --weights none")
     assert not list(folder.glob("*")), "nothing half-written"
-    with pytest.raises(UsageError, match="no ImageNet weights for 'resnet20'; use --weights none"):
-        resolve_pretraining("resnet20", "imagenet", None)
+    with pytest.raises(UsageError, match="no published weights for 'resnet20'; give a file"):
+        resolve_pretraining(ResNet20Backbone(), "imagenet", None)
 
 
 def test_published_weights_are_known_and_installed_once(tmp_path: Path, published: Path) -> None:
-    given = resolve_pretraining("resnet18", "imagenet", str(published))
-    assert given == Pretraining(TITLE, published)
-    path = install_weights("resnet18", published)
+    given = resolve_pretraining(ResNet18Backbone(), "imagenet", str(published))
+    assert given == Pretraining(TITLE, published, ("ImageNet-1k",))
+    path = install_weights(ResNet18Backbone(), published)
     assert path.parent == tmp_path / "torch" / "hub" / "checkpoints"
-    found = resolve_pretraining("resnet18", "imagenet", None)
-    assert found == Pretraining(TITLE, path)
+    found = resolve_pretraining(ResNet18Backbone(), "imagenet", None)
+    assert found == Pretraining(TITLE, path, ("ImageNet-1k",))
     assert same(loaded(path), tensors())
     path.write_bytes(published.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"damaged, its digest is not .*; remove it"):
-        resolve_pretraining("resnet18", "imagenet", None)
+        resolve_pretraining(ResNet18Backbone(), "imagenet", None)
     with pytest.raises(DataError, match=r"V1., its sha256 does not begin with"):
-        install_weights("resnet18", path)
+        install_weights(ResNet18Backbone(), path)
 
 
 def test_torchvisions_keys_are_the_backbones() -> None:
     from torchvision.models import resnet18
 
     theirs = {name for name in resnet18().state_dict() if not name.startswith("fc.")}
-    assert theirs == set(build_backbone("resnet18", 0).state_dict())
+    assert theirs == set(ResNet18Backbone().fresh(0).state_dict())

@@ -7,7 +7,6 @@ import pandas as pd
 
 from fscil_bench.metrics import mean_interval
 from fscil_bench.reporting.statistics import FAILS, HOLDS, at_most
-from fscil_bench.training.backbones import build_backbone, count_parameters
 
 from ..ablation import RECURRENT, SAMPLER
 from ..shelf import Shelf
@@ -45,7 +44,7 @@ def memory_claim(setup: Setup, shelf: Shelf) -> Claim:
     parts = [untested(reason, name) for name in ("covariance", "PCU")]
     if setup.protocol.sessions and len(complete):
         parts[0] = _growth(complete.iloc[0], setup)
-        parts[1] = _unit_share(complete, without) if len(without) else parts[1]
+        parts[1] = _unit_share(complete, without, setup) if len(without) else parts[1]
     return Claim(
         "g",
         "The covariance takes the same memory however many classes there are, and the PCU's "
@@ -70,9 +69,9 @@ def _growth(run: pd.Series, setup: Setup) -> Part:
     return Part(HOLDS if constant else FAILS, "covariance", detail=detail + beside * constant)
 
 
-def _unit_share(complete: pd.DataFrame, without: pd.DataFrame) -> Part:
+def _unit_share(complete: pd.DataFrame, without: pd.DataFrame, setup: Setup) -> Part:
     backbone = str(complete["backbone"].iloc[0])
-    whole = count_parameters(build_backbone(backbone, seed=0))
+    whole = setup.registry.backbone(backbone)[0].parameters()
     unit = int(complete["fixed_bytes"].iloc[0] - without["fixed_bytes"].iloc[0]) // FLOAT
     detail = f"{unit:,} numbers beside {whole:,} parameters of {backbone} ({unit / whole:.3%})"
     return Part(HOLDS if unit <= UNIT_SHARE * whole else FAILS, "PCU", detail=detail)

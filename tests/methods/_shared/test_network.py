@@ -8,13 +8,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fscil_bench.backbones.resnet18 import ResNet18Backbone
+from fscil_bench.backbones.resnet20 import ResNet20Backbone
 from fscil_bench.errors import FscilError
 from fscil_bench.methods._shared.network import NetworkMethod, TrainingParams, last_block
 from fscil_bench.methods.finetune import Finetune
 from fscil_bench.methods.icarl import Icarl, IcarlSoftmax
 from fscil_bench.methods.joint import JointNaive
 from fscil_bench.testing import BASE, DIM, SCALE, ToyTask, learnt
-from fscil_bench.training.backbones import build_backbone
 
 
 def made(**params: Any) -> Finetune:
@@ -80,7 +81,7 @@ def test_what_diverges_is_refused_with_the_rate(
 
 
 def test_the_last_block_of_the_backbones() -> None:
-    resnet20, resnet18 = build_backbone("resnet20", 0), build_backbone("resnet18", 0)
+    resnet20, resnet18 = ResNet20Backbone().fresh(0), ResNet18Backbone().fresh(0)
     modules = dict(resnet20.named_modules())
     assert last_block(resnet20) is modules["layer3.2"]
     assert last_block(resnet18) is dict(resnet18.named_modules())["layer4.1"]

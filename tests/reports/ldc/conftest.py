@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fscil_bench.backbones.resnet20 import ResNet20Backbone
 from fscil_bench.params import NoParams, parse_params
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.protocol import Protocol
@@ -133,6 +134,7 @@ def claims_registry(toy_protocol: Protocol) -> Registry:
         registry.add(Plugin("method", name, plugin, Path(__file__), "test"))
     cosine = type("Cosine", (), {"Params": NoParams})
     registry.add(Plugin("representation", "cosine", cosine, Path(__file__), "test"))
+    registry.add_class(ResNet20Backbone, "test")
     registry.add(Plugin("protocol", "toy", toy_protocol, Path(__file__), "test"))
     return registry
 

@@ -1,15 +1,12 @@
-"""Backbones: networks that turn normalised images (n, 3, H, W) into features (n, D)."""
+"""The ResNet-20 of the CIFAR protocols."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fscil_bench.errors import UsageError, nearest
+from fscil_bench.backbone import Backbone
 
 
 class BasicBlock(nn.Module):
@@ -80,78 +77,13 @@ class ResNet20(nn.Module):
         return out.mean(dim=(2, 3))
 
 
-@runtime_checkable
-class Staged(Protocol):
-    """A backbone that can be entered half-way: `late(early(x))` is its output.
+class ResNet20Backbone(Backbone):
+    """The ResNet-20 for 32×32 images (He et al., 2016, section 4.2)."""
 
-    The cut is after the second stage, where manifold mixup mixes (FACT's released code).
-    """
+    name = "resnet20"
+    title = "ResNet-20"
+    dim = 64
 
-    def early(self, x: torch.Tensor) -> torch.Tensor:
-        """Map images (n, 3, H, W) to the second stage's output (n, channels, h, w)."""
-
-    def late(self, x: torch.Tensor) -> torch.Tensor:
-        """Map the second stage's output to features (n, D)."""
-
-
-def _resnet18() -> nn.Module:
-    # torchvision takes over a second to import, which a run on 32×32 images never needs.
-    from torchvision.models.resnet import BasicBlock as Block
-    from torchvision.models.resnet import ResNet
-
-    class ResNet18(ResNet):  # type: ignore[misc]  # torchvision has no types
-        def early(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-            out: torch.Tensor = self.layer2(self.layer1(x))
-            return out
-
-        def late(self, x: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.avgpool(self.layer4(self.layer3(x)))
-            return out.flatten(1)
-
-    network: nn.Module = ResNet18(Block, [2, 2, 2, 2])
-    network.fc = nn.Identity()
-    return network
-
-
-BACKBONES: Mapping[str, tuple[Callable[[], nn.Module], int, str]] = {
-    "resnet20": (ResNet20, 64, "ResNet-20"),
-    "resnet18": (_resnet18, 512, "ResNet-18 (7×7 stem)"),
-}
-"""Name -> constructor, feature dimension, title."""
-
-
-def feature_dim(name: str) -> int:
-    """Return D of a backbone.
-
-    Raises:
-        UsageError: no backbone has that name.
-    """
-    if name not in BACKBONES:
-        raise UsageError(f"unknown backbone {name!r}; {nearest(name, BACKBONES)}")
-    return BACKBONES[name][1]
-
-
-def backbone_title(name: str) -> str:
-    """Return the name of a backbone as tables print it."""
-    return BACKBONES[name][2] if name in BACKBONES else name
-
-
-def build_backbone(name: str, seed: int) -> nn.Module:
-    """Return a freshly initialised backbone in channels-last memory format.
-
-    The global random state is left as it was.
-
-    Raises:
-        UsageError: no backbone has that name.
-    """
-    feature_dim(name)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = BACKBONES[name][0]()
-    return network.to(memory_format=torch.channels_last)
-
-
-def count_parameters(network: nn.Module) -> int:
-    """Return the number of trainable parameters."""
-    return sum(p.numel() for p in network.parameters() if p.requires_grad)
+    def build(self) -> nn.Module:
+        """Return the network, drawn by He's initialisation."""
+        return ResNet20()

@@ -1,0 +1,1 @@
+"""Backbones: one file each, and one for each library of networks."""
