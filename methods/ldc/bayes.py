@@ -12,6 +12,7 @@ from fscil_bench.method import batches
 
 from .._shared.statistics import squared_distances, whitening
 from .sampler import CHUNK_BYTES, ClassFactors
+from .unit import dense
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class GaussianClassifier:
         whiteners, volumes = means.new_empty(*means.shape, means.shape[1]), means[:, 0].clone()
         per_class = 8 * 4 * means.shape[1] ** 2
         for part in batches(len(means), max(1, CHUNK_BYTES // per_class)):
-            for row, factor in enumerate(factors(means[part], numbers[part]), start=part.start):
+            own = dense(factors(means[part], numbers[part]))
+            for row, factor in enumerate(own, start=part.start):
                 whiteners[row], volumes[row] = _whitened(factor, shrinkage)
         return cls(means, whiteners, volumes)
 

@@ -33,7 +33,7 @@ from .new_means import MeanPrior, borrowed_means, fit_prior, posterior_means
 from .params import PRETRAINED, LdcParams
 from .sampler import ClassFactors, GaussianSampler, released_factors
 from .training import BaseClasses, mean_loss, train_unit
-from .unit import CalibrationUnit
+from .unit import CalibrationUnit, ColumnFactors, Factors, dense, variances
 
 ARTIFACT_SAMPLES = 100
 """Generated features of a class that `artifacts` returns for each recurrent step."""
@@ -394,7 +394,7 @@ class Ldc(Method):
             base = self._known[: self._base_classes]
             return borrowed_means(means, base, p.borrowed_share, p.borrowed_neighbours)
         numbers = len(self.classifier) + torch.arange(session.way, device=means.device)
-        factors = self._class_factors(self._known)(means, numbers).double()
+        factors = dense(self._class_factors(self._known)(means, numbers)).double()
         counts, own = class_counts(labels, session.class_ids), factors.mT @ factors
         return posterior_means(self.prior, means, own, counts, p.prior_weight).float()
 
@@ -428,11 +428,13 @@ class Ldc(Method):
         if not self.unit.shape.mapped:
             return factors
 
-        def bounded(means: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        def bounded(means: torch.Tensor, numbers: torch.Tensor) -> Factors:
             mapped, root = factors(means, numbers), self.covariances.root()
-            share = mapped.square().sum(dim=(1, 2)) / root.square().sum()
+            share = variances(mapped).sum(dim=1) / root.square().sum()
             outside = ~((share > 1 / SPREAD_LIMIT) & (share < SPREAD_LIMIT))
             self._outside |= set(numbers[outside].tolist())
+            if isinstance(mapped, ColumnFactors):
+                return mapped.shared_where(outside)
             return torch.where(outside[:, None, None], root, mapped)
 
         return bounded

@@ -43,6 +43,7 @@ def matching_loss(
     loss: Loss,
     directions: torch.Tensor | None,
     convergence: Convergence | None = None,
+    axes: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return L_m, averaged over classes: how far generated features are from real ones.
 
@@ -55,13 +56,14 @@ def matching_loss(
         directions: unit vectors (D, k). One-dimensional divergences are averaged over the D
             coordinate axes and these directions; None compares in all dimensions at once.
         convergence: counts plans that the solver of the full `emd` left short of the optimum.
+        axes: the coordinate axes (j,) to take in place of all D, beside `directions`.
 
     Returns:
         A scalar, zero for identical samples, differentiable with respect to `generated`.
     """
     if directions is None:
         return _full_loss(generated, real, loss, convergence)
-    generated, real = _projected(generated, directions), _projected(real, directions)
+    generated, real = (_projected(x, directions, axes) for x in (generated, real))
     if loss == "emd":
         return emd_1d(generated, real).mean()
     m1, v1 = generated.mean(dim=1), generated.var(dim=1)
@@ -77,9 +79,19 @@ def random_directions(dim: int, count: int, generator: torch.Generator) -> torch
     return F.normalize(vectors, dim=0)
 
 
-def _projected(samples: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
+def random_axes(dim: int, count: int, generator: torch.Generator) -> torch.Tensor | None:
+    """Return `count` of the axes 0 … dim−1, or None, all of them, where there are no more."""
+    if dim <= count:
+        return None
+    return torch.randperm(dim, generator=generator, device=generator.device)[:count]
+
+
+def _projected(
+    samples: torch.Tensor, directions: torch.Tensor, axes: torch.Tensor | None
+) -> torch.Tensor:
     """Return samples (..., D) on the axes and the directions, (..., D + k)."""
-    return torch.cat([samples, samples @ directions], dim=-1)
+    own = samples if axes is None else samples[..., axes]
+    return torch.cat([own, samples @ directions], dim=-1)
 
 
 def gaussian_kl(

@@ -12,7 +12,7 @@ from fscil_bench.method import Terms
 
 from .._shared.statistics import EIGENVALUE_FLOOR, Space
 from .matching import FULL_SAMPLES_PER_DIM, Directions, Loss
-from .unit import UnitShape
+from .unit import Mapping, UnitShape
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -41,10 +41,15 @@ class LdcParams:
             their number (kept, 4·C bytes).
         hidden: channels between the two convolutions of M and of f.
         kernel: side of their kernels; feature order carries no meaning, hence 1.
+        mapping: `entries` lets M scale every entry of S, D² evaluations a class; `columns` all
+            entries of a column beside the diagonal by what M makes of 0, 2·D evaluations; `auto`
+            is `columns` from 512 dimensions on (and kernel 1).
         loss: the matching loss L_m.
-        directions: `sliced` averages one-dimensional divergences over the D axes and D fresh
-            random directions; `full` compares all dimensions at once and needs
+        directions: `sliced` averages one-dimensional divergences over the D axes and as many
+            fresh random directions; `full` compares all dimensions at once and needs
             unit_samples >= 8·D (`emd`: any number, but it is slow).
+        slices: with `sliced`, how many axes at most, and random directions; where there are more
+            dimensions, each step draws its own.
         statistics: whether Σ⁽⁰⁾ and the unit's targets come from the base training samples or
             from those that the backbone was not trained on.
         unit_steps: optimiser steps of the unit's training.
@@ -93,8 +98,10 @@ class LdcParams:
     recurrent_inputs: Literal["sample", "shots"] = "sample"
     hidden: PositiveInt = 16
     kernel: Annotated[Literal[1, 3], BeforeValidator(int)] = 1
+    mapping: Mapping = "auto"
     loss: Loss = "kl"
     directions: Directions = "sliced"
+    slices: PositiveInt = 256
     statistics: Literal["train", "heldout"] = "train"
     unit_steps: NonNegativeInt = 600
     unit_lr: PositiveFloat = 0.01
@@ -155,6 +162,7 @@ class LdcParams:
             hidden=self.hidden,
             kernel=self.kernel,
             sees_shots=self.recurrent_inputs == "shots",
+            mapping=self.mapping,
         )
 
     def noise_rank(self, dim: int) -> int:
@@ -175,6 +183,11 @@ class LdcParams:
             raise UsageError(
                 f"ldc: directions=full fits covariances of {dim} dimensions, which takes "
                 f"unit_samples >= {needed} (it is {self.unit_samples}); or use sliced"
+            )
+        if self.mapping == "columns" and self.kernel > 1:
+            raise UsageError(
+                f"ldc: mapping=columns looks at single entries of the covariance's root, not at "
+                f"windows of kernel={self.kernel}; use kernel=1, or mapping=entries"
             )
         if self.virtual_classes > 0 and self.covariance == "empirical":
             raise UsageError(

@@ -8,9 +8,9 @@ import torch
 
 from fscil_bench.method import batches
 
-from .unit import CalibrationUnit
+from .unit import CalibrationUnit, Factors, dense
 
-ClassFactors = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+ClassFactors = Callable[[torch.Tensor, torch.Tensor], Factors]
 """Gives A_i (n, rank, D), where Σ_i = A_iᵀA_i, for class means (n, D) and class numbers (n,)."""
 
 CHUNK_BYTES = 64 * 2**20
@@ -20,13 +20,14 @@ CACHE_BYTES = 1024 * 2**20
 """Memory that a sampler may take to keep the factors of all classes."""
 
 
-def released_factors(factors: torch.Tensor) -> torch.Tensor:
+def released_factors(factors: Factors) -> torch.Tensor:
     """Return the factors (n, 1, D) of the published fragment's noise: x̃ = w_i + z·1ᵀΣ_i.
 
     There the base noise has a covariance of all ones, which is one number z for all dimensions,
     and it is multiplied by Σ_i itself instead of a factor: samples of a class lie on a line.
     """
-    return factors.sum(dim=2)[:, None, :] @ factors
+    full = dense(factors)
+    return full.sum(dim=2)[:, None, :] @ full
 
 
 class GaussianSampler:
@@ -57,7 +58,7 @@ class GaussianSampler:
         self.unit, self.means, self.factors = unit, means, factors
         self.numbers = torch.arange(len(means), device=means.device) if numbers is None else numbers
         self.rank = means.shape[1] if rank is None else rank
-        self._kept: dict[tuple[int, int], torch.Tensor] = {}
+        self._kept: dict[tuple[int, int], Factors] = {}
 
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
         """Return `count` fully calibrated samples of every class, (classes, count, D)."""
@@ -86,11 +87,12 @@ class GaussianSampler:
             counts = None if self.counts is None else self.counts[part]
             yield self.unit.steps(self.means[part], self._factors(part), noise[part], counts)
 
-    def _factors(self, part: slice) -> torch.Tensor:
+    def _factors(self, part: slice) -> Factors:
         key = part.start, part.stop
         if key not in self._kept:
             factors = self.factors(self.means[part], self.numbers[part])
-            if 4 * self.means.numel() * self.rank > CACHE_BYTES:
+            entries = self.means.numel() * self.rank if isinstance(factors, torch.Tensor) else 0
+            if 4 * entries > CACHE_BYTES:
                 return factors
             self._kept[key] = factors
         return self._kept[key]

@@ -9,7 +9,7 @@ import torch
 
 from fscil_bench.errors import FscilError
 
-from .matching import Convergence, matching_loss, random_directions
+from .matching import Convergence, matching_loss, random_axes, random_directions
 from .params import LdcParams
 from .sampler import ClassFactors
 from .unit import CalibrationUnit
@@ -112,14 +112,17 @@ def _step_loss(
         shots = _subsets(targets, params.simulated_shots, generator)
         centres, counts = shots.mean(dim=1), torch.full_like(counts, shots.shape[1])
     factors = base.factors(centres, chosen)
-    shape = len(chosen), params.unit_samples, factors.shape[1]
+    shape = len(chosen), params.unit_samples, params.noise_rank(dim)
     noise = torch.randn(shape, generator=generator, device=device)
     samples = unit.steps(centres, factors, noise, counts)
-    directions = None
+    axes = directions = None
     if params.directions == "sliced":
-        directions = random_directions(dim, dim, generator)
+        directions = random_directions(dim, min(dim, params.slices), generator)
+        axes = random_axes(dim, params.slices, generator)
     compared = _subsets(targets, MAX_REAL, generator)
-    parts = [matching_loss(x, compared, params.loss, directions, convergence) for x in samples]
+    parts = [
+        matching_loss(x, compared, params.loss, directions, convergence, axes) for x in samples
+    ]
     return torch.stack(parts).sum()
 
 

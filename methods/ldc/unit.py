@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,11 @@ LOG_FACTOR_LIMIT = 4.0
 BLOCK_ENTRIES = 2**16
 """Entries of hidden channels computed at once on a CPU, so that they stay in its cache."""
 
+Mapping: TypeAlias = Literal["auto", "entries", "columns"]
+
+COLUMNS_FROM = 512
+"""Feature dimension from which `auto` maps columns of S instead of its entries."""
+
 
 @dataclass(frozen=True)
 class UnitShape:
@@ -31,6 +36,7 @@ class UnitShape:
         kernel: side of the convolutions' kernels.
         sees_shots: whether the recurrent calibration is also told the class's mean and its
             standard error.
+        mapping: whether M maps every entry of S, or two of each column.
     """
 
     mapped: bool
@@ -38,11 +44,67 @@ class UnitShape:
     hidden: int
     kernel: int
     sees_shots: bool = False
+    mapping: Mapping = "entries"
 
     @property
     def learnable(self) -> bool:
         """Whether the unit has parameters at all."""
         return self.mapped or self.steps > 0
+
+    def by_columns(self, dim: int) -> bool:
+        """Whether M maps columns, for features of `dim` dimensions."""
+        small = dim < COLUMNS_FROM or self.kernel > 1
+        return self.mapping == "columns" or (self.mapping == "auto" and not small)
+
+
+@dataclass(frozen=True)
+class ColumnFactors:
+    """Factors A_i = S·diag(scale_i) + diag(shift_i) of n classes, without their n·D² entries.
+
+    Attributes:
+        root: S (D, D), the same for all classes.
+        scale: factor (n, D) on each column.
+        shift: what is added to the diagonal (n, D).
+    """
+
+    root: torch.Tensor
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    def dense(self) -> torch.Tensor:
+        """Return A_i (n, D, D)."""
+        return self.root * self.scale[:, None] + torch.diag_embed(self.shift)
+
+    def times(self, noise: torch.Tensor) -> torch.Tensor:
+        """Return zA_i for noise z (n, samples, D)."""
+        return (noise @ self.root) * self.scale[:, None] + noise * self.shift[:, None]
+
+    def variances(self) -> torch.Tensor:
+        """Return the diagonals of Σ_i = A_iᵀA_i (n, D)."""
+        diagonal = self.root.diagonal()
+        beside = self.root.square().sum(dim=0) - diagonal.square()
+        return self.scale.square() * beside + (self.scale * diagonal + self.shift).square()
+
+    def shared_where(self, chosen: torch.Tensor) -> ColumnFactors:
+        """Return the same with A_i = S for the classes that are chosen (n,)."""
+        scale = self.scale.masked_fill(chosen[:, None], 1.0)
+        return ColumnFactors(self.root, scale, self.shift.masked_fill(chosen[:, None], 0.0))
+
+
+Factors: TypeAlias = torch.Tensor | ColumnFactors
+"""A_i of n classes, (n, rank, D)."""
+
+
+def dense(factors: Factors) -> torch.Tensor:
+    """Return A_i (n, rank, D) entry by entry."""
+    return factors if isinstance(factors, torch.Tensor) else factors.dense()
+
+
+def variances(factors: Factors) -> torch.Tensor:
+    """Return the diagonals of Σ_i = A_iᵀA_i (n, D)."""
+    if isinstance(factors, torch.Tensor):
+        return factors.square().sum(dim=1)
+    return factors.variances()
 
 
 class ConvReluConv(nn.Module):
@@ -149,19 +211,35 @@ class CalibrationUnit(nn.Module):
         values = [means.square().mean().sqrt(), root.diagonal().square().mean().sqrt()]
         self.scales.copy_(torch.stack(values).clamp(min=1e-6))
 
-    def factors(self, means: torch.Tensor, root: torch.Tensor) -> torch.Tensor:
+    def factors(self, means: torch.Tensor, root: torch.Tensor) -> Factors:
         """Return A_i (n, D, D) for each class mean (n, D), with Σ_i = A_iᵀA_i.
 
         M(w_i, Σ; θ_m): channel 0 is w_i repeated over the rows, so that entry (i, j) sees w_j
         and can scale the noise of dimension j; channel 1 is the symmetric square root S of Σ
         (`root`, D×D). The factor form makes Σ_i positive semi-definite whatever θ_m is.
+
+        By columns, all entries off the diagonal count as the 0 that they are near (at D
+        dimensions the D²·n evaluations of M, not its effect, are what they bring): M is evaluated
+        at (w_j, s_jj) and (w_j, 0) alone.
         """
         shared = root.expand(len(means), *root.shape)
         if not self.shape.mapped:
             return shared
+        if self.shape.by_columns(len(root)):
+            return self._column_factors(means, root)
         rows = (means / self.scales[0])[:, None, :].expand(shared.shape)
         log_factor: torch.Tensor = self.mapping(rows, shared / self.scales[1])
         return shared * log_factor.clamp(-LOG_FACTOR_LIMIT, LOG_FACTOR_LIMIT).exp()
+
+    def _column_factors(self, means: torch.Tensor, root: torch.Tensor) -> ColumnFactors:
+        diagonal = root.diagonal()
+        shape = len(means), 2, len(root)
+        entries = torch.stack([torch.zeros_like(diagonal), diagonal / self.scales[1]])
+        rows = (means / self.scales[0])[:, None, :].expand(shape)
+        log_factor: torch.Tensor = self.mapping(rows, entries.expand(shape))
+        limited = log_factor.clamp(-LOG_FACTOR_LIMIT, LOG_FACTOR_LIMIT).exp()
+        beside, on = limited.unbind(dim=1)
+        return ColumnFactors(root, beside, diagonal * (on - beside))
 
     def calibrate(self, samples: torch.Tensor, *context: torch.Tensor) -> torch.Tensor:
         """Return one recurrent step's X' = X̃ + f(X̃; θ_r) for samples (classes, n, D).
@@ -175,7 +253,7 @@ class CalibrationUnit(nn.Module):
     def steps(
         self,
         means: torch.Tensor,
-        factors: torch.Tensor,
+        factors: Factors,
         noise: torch.Tensor,
         counts: torch.Tensor | None = None,
     ) -> list[torch.Tensor]:
@@ -188,10 +266,13 @@ class CalibrationUnit(nn.Module):
             counts: how many samples (classes,) each w_i is the mean of, for a unit that sees
                 shots; w_i and the roots of Σ_i's diagonal over them are then inputs of f.
         """
-        samples = [torch.baddbmm(means[:, None], noise, factors)]
+        if isinstance(factors, torch.Tensor):
+            samples = [torch.baddbmm(means[:, None], noise, factors)]
+        else:
+            samples = [means[:, None] + factors.times(noise)]
         context: tuple[torch.Tensor, ...] = ()
         if self.shape.sees_shots and counts is not None:
-            errors = (factors.square().sum(dim=1) / counts[:, None]).sqrt()
+            errors = (variances(factors) / counts[:, None]).sqrt()
             context = (means[:, None] / self.scales[0], errors[:, None] / self.scales[1])
         for _ in range(self.shape.steps):
             samples.append(self.calibrate(samples[-1], *context))
