@@ -88,6 +88,9 @@ VARIANTS: list[dict[str, Any]] = [
     {"recurrent_inputs": "shots"},
     {"recurrent_inputs": "shots", "covariance": "empirical", "kernel": 3, "recurrent_steps": 2},
     {"kernel": 3},
+    {"mapping": "columns", "slices": 4},
+    {"mapping": "columns", "sampler": "released"},
+    CLOSED | {"mapping": "columns", "new_means": "posterior"},
     {"loss": "js"},
     {"loss": "hellinger"},
     {"loss": "emd"},
@@ -287,6 +290,7 @@ def test_base_classes_of_one_sample_have_no_covariance_and_are_noted(form: dict[
     [
         ({"statistics": "heldout"}, "holdout"),
         ({"covariance": "empirical", "nearest": 7}, r"nearest=7.* 6 base classes"),
+        ({"mapping": "columns", "kernel": 3}, "use kernel=1, or mapping=entries"),
         ({"directions": "full"}, "unit_samples >= 128"),
         ({"virtual_classes": 0.5, "covariance": "empirical"}, "virtual_classes=0"),
         ({"new_means": "borrowed", "borrowed_neighbours": 7}, r"neighbours=7.* 6 base classes"),
@@ -499,10 +503,14 @@ def test_a_unit_that_training_makes_worse_is_not_kept() -> None:
     assert not method.unit.mapping.last.any() and not method.unit.calibration.last.any()
 
 
+@pytest.mark.parametrize("mapping", ["entries", "columns"])
 @pytest.mark.parametrize(("bias", "outside"), [(1.5, 0), (2.0, 8), (-2.0, 8), (np.nan, 8)])
-def test_a_mapped_covariance_far_from_the_shared_one_is_that_one(bias: float, outside: int) -> None:
+def test_a_mapped_covariance_far_from_the_shared_one_is_that_one(
+    mapping: str, bias: float, outside: int
+) -> None:
     """A bias b of the mapping alone multiplies every covariance by exp 2b; 30 is exp 3.4."""
-    method = _learnt({"recurrent_steps": 0, "unit_steps": 0, "epochs": 0}, sessions=0)
+    asked = {"mapping": mapping, "recurrent_steps": 0, "unit_steps": 0, "epochs": 0}
+    method = _learnt(asked, sessions=0)
     with torch.no_grad():
         method.unit.mapping.last_bias.fill_(bias)
     method.learn_session(_session(1))

@@ -148,3 +148,21 @@ def test_exact_emd_is_pots_and_zero_on_a_permutation() -> None:
     expected = ot.emd2([], [], ot.dist(u[0].numpy(), v[0].numpy(), metric="euclidean"))
     assert float(matching.exact_emd(u[0], v[0])) == pytest.approx(expected)
     assert float(matching.exact_emd(u[0], u[0].flip(0))) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["kl", "emd"])
+def test_axes_stand_in_for_all_dimensions(loss: matching.Loss) -> None:
+    generated, real = _sets(dim=8)
+    axes = matching.random_axes(8, 3, torch.Generator().manual_seed(2))
+    assert axes is not None and len(set(axes.tolist())) == 3
+    without = torch.zeros(3, 0, dtype=torch.float64)
+    expected = matching.matching_loss(generated[..., axes], real[..., axes], loss, without)
+    few = matching.matching_loss(generated, real, loss, torch.zeros(8, 0).double(), axes=axes)
+    assert torch.equal(few, expected)
+
+
+def test_all_axes_are_taken_without_a_draw_where_there_are_no_more() -> None:
+    generator = torch.Generator().manual_seed(2)
+    before = generator.get_state()
+    assert matching.random_axes(8, 8, generator) is None
+    assert torch.equal(generator.get_state(), before)

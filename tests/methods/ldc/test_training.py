@@ -119,6 +119,20 @@ def test_trained_unit_transfers_to_classes_it_has_not_seen() -> None:
     assert calibrated[-1] < 0.5 * shared
 
 
+def test_columns_and_few_slices_train_about_as_good_a_unit() -> None:
+    everything = _classes(40)
+    base, new = everything[:30], everything[30:]
+    _, root = _base_statistics(base)
+    found = []
+    for mapping, slices in (("entries", DIM), ("columns", 3)):
+        unit = _unit(replace(FULL, mapping=mapping))
+        _train(unit, base, replace(TRAINING, slices=slices))
+        found.append(_kl(unit, new.mean(dim=1), root, new))
+    shared = _kl(_unit(), new.mean(dim=1), root, new)[0]
+    assert found[1][0] < 0.5 * shared
+    assert found[1] == pytest.approx(found[0], abs=0.05 * shared)
+
+
 def test_recurrent_calibration_lowers_the_kl_of_few_shot_means() -> None:
     everything = _classes(40)
     base, new = everything[:30], everything[30:]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from fscil_bench.methods.ldc import unit as pcu
 
 DIM = 8
 IDENTITY = pcu.UnitShape(mapped=True, steps=0, hidden=4, kernel=1)
+COLUMNS = replace(IDENTITY, mapping="columns")
 FULL = pcu.UnitShape(mapped=True, steps=2, hidden=4, kernel=1)
 
 
@@ -44,9 +47,63 @@ def test_mapping_sees_the_mean_of_the_dimension_that_it_scales() -> None:
     means, root = torch.rand(1, DIM, generator=_generator()), _root()
     moved = means.clone()
     moved[0, 3] += 1
-    before, after = unit.factors(means, root)[0], unit.factors(moved, root)[0]
+    before, after = (pcu.dense(unit.factors(w, root))[0] for w in (means, moved))
     changed = (before != after).any(dim=0)
     assert changed.tolist() == [j == 3 for j in range(DIM)]
+
+
+def _mapped(shape: pcu.UnitShape, root: torch.Tensor) -> torch.Tensor:
+    """Return A_i (3, D, D) of three classes, by one mapping whatever the shape."""
+    unit, means = _unit(shape), torch.rand(3, DIM, generator=_generator())
+    torch.nn.init.normal_(unit.mapping.last, generator=_generator(1))
+    return pcu.dense(unit.factors(means, root))
+
+
+def test_columns_of_a_diagonal_root_are_its_entries() -> None:
+    root = torch.diag(torch.rand(DIM, generator=_generator(3)) + 0.1)
+    by_entry, by_column = _mapped(IDENTITY, root), _mapped(COLUMNS, root)
+    assert torch.allclose(by_column, by_entry, atol=1e-6)
+    assert not torch.allclose(by_column, root, atol=1e-2)
+
+
+def test_columns_are_scaled_by_what_the_mapping_makes_of_zero_beside_the_diagonal() -> None:
+    root, on = _root(), torch.eye(DIM, dtype=torch.bool)
+    small = torch.where(on, root, 1e-4)
+    expected = _mapped(IDENTITY, small) / small * root
+    assert torch.allclose(_mapped(COLUMNS, root), expected, atol=1e-3)
+    assert not torch.allclose(_mapped(IDENTITY, root), expected, atol=1e-2)
+
+
+def test_columns_of_a_unit_as_it_begins_are_the_root() -> None:
+    factors = _unit(COLUMNS).factors(torch.rand(3, DIM, generator=_generator()), _root())
+    assert torch.equal(pcu.dense(factors), _root().expand(3, DIM, DIM))
+
+
+def test_column_factors_give_noise_and_variances_without_their_entries() -> None:
+    scale, shift = torch.rand(2, 3, DIM, generator=_generator())
+    factors = pcu.ColumnFactors(_root(), scale, shift)
+    noise = torch.randn(3, 5, DIM, generator=_generator(1))
+    assert torch.allclose(factors.times(noise), noise @ factors.dense(), atol=1e-5)
+    assert torch.allclose(factors.variances(), pcu.variances(factors.dense()), atol=1e-5)
+    kept = factors.shared_where(torch.tensor([False, True, False])).dense()
+    assert torch.equal(kept[1], _root())
+    assert torch.equal(kept[[0, 2]], factors.dense()[[0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("mapping", "kernel", "dim", "columns"),
+    [
+        ("auto", 1, 511, False),
+        ("auto", 1, 512, True),
+        ("auto", 3, 512, False),
+        ("entries", 1, 512, False),
+        ("columns", 1, 8, True),
+    ],
+)
+def test_mapping_goes_by_columns_where_features_are_many(
+    mapping: pcu.Mapping, kernel: int, dim: int, columns: bool
+) -> None:
+    assert replace(IDENTITY, mapping=mapping, kernel=kernel).by_columns(dim) is columns
 
 
 def test_pointwise_maps_equal_the_convolutions_that_they_stand_for() -> None:
