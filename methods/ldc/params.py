@@ -112,7 +112,7 @@ class LdcParams:
     virtual_classes: Fraction = 0.0
     nearest: PositiveInt = 2
     update: Literal["within", "pooled"] = "within"
-    base_rows: Literal["means", "trained"] = "means"
+    base_rows: Literal["means", "trained"] = "trained"
     new_means: Literal["sample", "posterior", "borrowed"] = "sample"
     borrowed_share: Fraction = 0.33
     borrowed_neighbours: PositiveInt = 2
