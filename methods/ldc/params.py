@@ -101,7 +101,7 @@ class LdcParams:
     mapping: Mapping = "auto"
     loss: Loss = "kl"
     directions: Directions = "sliced"
-    slices: PositiveInt = 256
+    slices: PositiveInt = 128
     statistics: Literal["train", "heldout"] = "train"
     unit_steps: NonNegativeInt = 600
     unit_lr: PositiveFloat = 0.01

@@ -218,9 +218,8 @@ class CalibrationUnit(nn.Module):
         and can scale the noise of dimension j; channel 1 is the symmetric square root S of Σ
         (`root`, D×D). The factor form makes Σ_i positive semi-definite whatever θ_m is.
 
-        By columns, all entries off the diagonal count as the 0 that they are near (at D
-        dimensions the D²·n evaluations of M, not its effect, are what they bring): M is evaluated
-        at (w_j, s_jj) and (w_j, 0) alone.
+        By columns, M is evaluated at (w_j, s_jj) and (w_j, 0) alone: entries beside the diagonal
+        are near 0, and their D² evaluations a class cost most of the training.
         """
         shared = root.expand(len(means), *root.shape)
         if not self.shape.mapped:
