@@ -42,7 +42,7 @@ photographs: $(VENV)/.installed
 	$(BIN)/fscil-bench report grid --protocol tiny_imagenet100 --representation cosine,fact --run-missing --data-root $(DATA_ROOT) --results $(RESULTS)
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

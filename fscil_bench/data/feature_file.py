@@ -133,7 +133,7 @@ def read_feature_file(path: Path) -> FeatureFile:
     if not path.is_file():
         raise UsageError(f"{path}: no such file of features")
     try:
-        arrays = form.read(path)
+        return _checked(path, form.read(path))
     except (DataError, UsageError):
         raise
     except Exception as error:  # what a damaged file does to a library is not foreseeable
@@ -142,6 +142,9 @@ def read_feature_file(path: Path) -> FeatureFile:
             f"{path}: cannot be read as {path.suffix} of arrays ({type(error).__name__}: "
             f"{reason}); pickled objects are refused, save plain arrays"
         ) from error
+
+
+def _checked(path: Path, arrays: Arrays) -> FeatureFile:
     missing = [name for name in NEEDED if name not in arrays]
     if missing:
         raise DataError(
@@ -254,12 +257,16 @@ def _integers(path: Path, name: str, value: Any) -> np.ndarray:
         raise DataError(
             f"{path}: {name} are {kind} of the shape {array.shape}, expected integers (rows,)"
         )
+    if array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise DataError(f"{path}: {name}: {array.max()} is too large")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
 def _texts(path: Path, name: str, arrays: Arrays) -> tuple[str, ...]:
     """Return names, each once but for class names; () where there are none."""
     given = arrays.get(name, ())
+    if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str | bytes):
+        raise DataError(f"{path}: {name} is {shown(given)}, not a list of texts")
     texts = tuple(given.tolist() if isinstance(given, np.ndarray) else given)
     texts = tuple(text.decode() if isinstance(text, bytes) else text for text in texts)
     first: dict[str, int] = {}
@@ -290,11 +297,12 @@ def _check_labels(
                 f"{half.labels[outside[0]]}, outside 0 … {classes - 1} of the training labels "
                 f"({len(outside)} rows)"
             )
-    absent = np.flatnonzero(np.bincount(train.labels, minlength=classes) == 0)
-    if len(absent):
+    present = np.unique(train.labels)
+    if len(present) < classes:
+        absent = int(np.flatnonzero(present != np.arange(len(present)))[0])
         raise DataError(
-            f"{path}: train_labels must be 0 … C-1: no row has label {some([*map(str, absent)])} "
-            f"of 0 … {classes - 1}"
+            f"{path}: train_labels must be 0 … C-1: no row has label {absent}, and "
+            f"{classes - len(present)} of 0 … {classes - 1} are missing"
         )
 
 

@@ -585,9 +585,9 @@ class Workbench:
             return 0.0
         spec = plan.spec
         params = {name: spec.params[name] for name in plan.method.pretrain_params}
-        weights = stored_digest(weights_file(self.store, spec.representation.key))
-        known = plan.final_class_count
-        parts = [weights, spec.method, spec.code, spec.engine, spec.views, known, params]
+        key = spec.representation.key  # tells the data and the seed, and the weights what trained
+        weights, known = stored_digest(weights_file(self.store, key)), plan.final_class_count
+        parts = [key, weights, spec.method, spec.code, spec.engine, spec.views, known, params]
         key = digest_of(parts)
         path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
         if not path.exists():
