@@ -79,12 +79,10 @@ def _table(lines: Sequence[str], published: bool, wanted: Sequence[str]) -> list
     for table in _tables(lines):
         if table[0].startswith(PUBLISHED) != published:
             continue
-        rows = {row.split(" | ")[0].removeprefix("| "): row for row in table[2:]}
-        if set(wanted) <= set(rows):
-            return [
-                *table[:2],
-                *(row for name, row in rows.items() if not wanted or name in wanted),
-            ]
+        named = [(row.split(" | ")[0].removeprefix("| "), row) for row in table[2:]]
+        if set(wanted) <= {name for name, _ in named}:
+            kept = [row for name, row in named if not wanted or name in wanted]
+            return [*table[:2], *kept]
     return []
 
 

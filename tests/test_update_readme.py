@@ -10,6 +10,7 @@ REPORT = """# Toy (toy)
 | Method | 0 |
 | --- | ---: |
 | ncm | 81.50 |
+| ncm | 80.25 |
 
 - Gains are paired by seed.
 
@@ -47,6 +48,7 @@ NEW = """
 | Method | 0 |
 | --- | ---: |
 | ncm | 81.50 |
+| ncm | 80.25 |
 
 All rows: 5 epochs. [All notes](docs/main-table-toy.md)
 
