@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.plugins.contract import Contract
 
 if TYPE_CHECKING:
@@ -128,10 +129,14 @@ class Backbone(Contract):
         return replace(own, size=size) if own and size else own
 
     def fresh(self, seed: int) -> nn.Module:
-        """Return the network initialised from a seed, channels-last; the global state is kept."""
+        """Return the network initialised from a seed, channels-last; the global state is kept.
+
+        Raises:
+            UsageError: it cannot be built.
+        """
         import torch
 
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), _building(self):
             torch.manual_seed(seed)
             network = self.build()
         return network.to(memory_format=torch.channels_last)
@@ -142,6 +147,20 @@ class Backbone(Contract):
 
         with torch.device("meta"):
             return count_parameters(self.build())
+
+
+@contextmanager
+def _building(backbone: Backbone) -> Iterator[None]:
+    """Name the backbone in what anybody's code raises."""
+    try:
+        yield
+    except FscilError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"backbone {backbone.called!r} cannot be built: {type(error).__name__}: {error}; "
+            "--debug shows where"
+        ) from error
 
 
 @runtime_checkable
@@ -173,6 +192,6 @@ def _measured_dim(backbone: type[Backbone], variant: str, reading: Reading) -> i
 
     made = backbone(variant, reading)
     side = reading.size or (made.transform.size if made.transform else SIDE)
-    with torch.device("meta"), torch.no_grad():
+    with torch.device("meta"), torch.no_grad(), _building(made):
         features: torch.Tensor = made.build().eval()(torch.empty(1, 3, side, side))
     return features.shape[-1]

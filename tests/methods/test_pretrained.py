@@ -232,6 +232,15 @@ def test_networks_that_give_no_vectors(
         run(toy, file, representation_params={"tuned": tuned})
 
 
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_network_that_cannot_be_built_is_named(toy: Any, tmp_path: Path, stated: bool) -> None:
+    file = my_net(tmp_path)
+    broken = file.read_text().replace("return Signed()", "raise KeyError('zap')")
+    file.write_text(broken if stated else broken.replace("    dim = 12\n", ""))
+    with pytest.raises(fb.FscilError, match="backbone 'my_net' cannot be built: KeyError: 'zap'"):
+        run(toy, file)
+
+
 def test_from_the_command_line(toy: Any, tmp_path: Path) -> None:
     words = [*toy.words(), "--plugin", str(my_net(tmp_path))]
     named = ["--representation", "pretrained", "--backbone", "my_net"]
