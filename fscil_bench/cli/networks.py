@@ -59,7 +59,7 @@ def show_(
     found = known.get(network)
     if found is None:
         if not Path(network).is_file():
-            hint = "`fscil-bench networks list` names those that come along"
+            hint = "`networks list` names those that come along, of which `released` is the run's"
             raise UsageError(f"{network}: no such file; {hint}")
         found = read_network(Path(network), registry)
     card, spec = found.card, found.card.spec
