@@ -127,7 +127,9 @@ def test_a_file_that_is_no_archive_is_explained(
 
 
 @pytest.mark.parametrize(("dataset", "name"), TARS[:2])
-@pytest.mark.parametrize("part", [b"PK\x03\x04 a zip", gzip.compress(b"no tar" * 99, mtime=0), 0.02, 0.999])
+@pytest.mark.parametrize(
+    "part", [b"PK\x03\x04 a zip", gzip.compress(b"no tar" * 99, mtime=0), 0.02, 0.999]
+)
 def test_a_damaged_tar_archive_is_named_with_size_and_digest(
     tmp_path: Path, dataset: str, name: str, part: bytes | float
 ) -> None:
