@@ -11,13 +11,13 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional as F
 
-from fscil_bench.representation import Representation, TrainingBatch
+from fscil_bench.representation import TrainingBatch
 
 from ._shared.contrast import contrast
-from ._shared.cosine import cosine_logits, drawn_rows
+from ._shared.cosine import CosineRepresentation, cosine_logits
 
 
-class Closer(Representation):
+class Closer(CosineRepresentation):
     """Classification, contrast between images, and a reward for classes being near one another.
 
     Oh, Baik and Lee, "CLOSER: Towards Better Representation Learning for Few-Shot Class-Incremental
@@ -63,10 +63,6 @@ class Closer(Representation):
 
     params: Params
 
-    def build_head(self, feature_dim: int, classes: int, generator: torch.Generator) -> nn.Module:
-        """Return the classifier's rows."""
-        return drawn_rows(feature_dim, classes, generator)
-
     def loss(self, backbone: nn.Module, head: nn.Module, batch: TrainingBatch) -> torch.Tensor:
         """Return CLOSER's loss; all views pass through the network together."""
         p = self.params
@@ -81,15 +77,6 @@ class Closer(Representation):
             spread = contrast(cosines, images, 1 / p.temperature)
             near = between_classes(cosines, labels)
         return F.cross_entropy(logits, labels) + p.contrast * spread - p.closeness * near
-
-    def classifier(self, head: nn.Module) -> torch.Tensor:
-        """Return the rows (classes, D)."""
-        weight: torch.Tensor = head.weight  # type: ignore[assignment]
-        return weight
-
-    def scale(self) -> float:
-        """Return the temperature."""
-        return self.params.temperature
 
 
 def between_classes(cosines: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

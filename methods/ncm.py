@@ -8,14 +8,12 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
-from torch import nn
 from torch.nn import functional as F
 
 from fscil_bench.protocol import Session
-from fscil_bench.representation import Representation, TrainingBatch
 
 from ._shared import citations
-from ._shared.cosine import cosine_logits, drawn_rows
+from ._shared.cosine import CosineRepresentation
 from ._shared.prototypes import PrototypeMethod, PrototypeParams
 
 
@@ -79,7 +77,7 @@ class NCM(PrototypeMethod):
         return features[cosines.argsort(descending=True, stable=True)[: self.params.balanced]]
 
 
-class Cosine(Representation):
+class Cosine(CosineRepresentation):
     """The baseline's representation: cross-entropy on scaled cosine logits over the base classes.
 
     Zhang et al. (CEC), CVPR 2021, base stage: logits are temperature · cos(feature, row), with
@@ -96,22 +94,3 @@ class Cosine(Representation):
         temperature: Annotated[float, Field(gt=0)] = 16.0
 
     params: Params
-
-    def build_head(self, feature_dim: int, classes: int, generator: torch.Generator) -> nn.Module:
-        """Return the classifier's rows, drawn as `torch.nn.Linear` draws its weights."""
-        return drawn_rows(feature_dim, classes, generator)
-
-    def loss(self, backbone: nn.Module, head: nn.Module, batch: TrainingBatch) -> torch.Tensor:
-        """Return the cross-entropy of the scaled cosine logits, computed in float32."""
-        rows = self.classifier(head)
-        logits = cosine_logits(backbone(batch.images), rows, self.params.temperature)
-        return F.cross_entropy(logits, batch.labels)
-
-    def classifier(self, head: nn.Module) -> torch.Tensor:
-        """Return the rows (classes, D)."""
-        weight: torch.Tensor = head.weight  # type: ignore[assignment]
-        return weight
-
-    def scale(self) -> float:
-        """Return the temperature."""
-        return self.params.temperature

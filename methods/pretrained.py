@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field
 from torch import nn
-from torch.nn import functional as F
 
 from fscil_bench.backbone import Pool, Reading
-from fscil_bench.representation import Representation, TrainingBatch
 
-from ._shared.cosine import cosine_logits, drawn_rows
+from ._shared.cosine import CosineRepresentation
 from ._shared.network import last_parts
 
 
-class Pretrained(Representation):
+class Pretrained(CosineRepresentation):
     """The backbone as it was pre-trained, or as `--weights FILE` has it; base rows are class means.
 
     What FSCIL does on pre-trained transformers (PILOT, RanPAC and their kind): nothing is trained
@@ -63,22 +60,3 @@ class Pretrained(Representation):
         if self.params.tuned == "all":
             return (backbone,)
         return last_parts(backbone) if self.params.tuned == "last_block" else ()
-
-    def build_head(self, feature_dim: int, classes: int, generator: torch.Generator) -> nn.Module:
-        """Return the classifier's rows, drawn as `torch.nn.Linear` draws its weights."""
-        return drawn_rows(feature_dim, classes, generator)
-
-    def loss(self, backbone: nn.Module, head: nn.Module, batch: TrainingBatch) -> torch.Tensor:
-        """Return the cross-entropy of the scaled cosine logits, computed in float32."""
-        rows = self.classifier(head)
-        logits = cosine_logits(backbone(batch.images), rows, self.params.temperature)
-        return F.cross_entropy(logits, batch.labels)
-
-    def classifier(self, head: nn.Module) -> torch.Tensor:
-        """Return the rows (classes, D)."""
-        weight: torch.Tensor = head.weight  # type: ignore[assignment]
-        return weight
-
-    def scale(self) -> float:
-        """Return the temperature."""
-        return self.params.temperature

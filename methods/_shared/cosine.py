@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from fscil_bench.representation import Representation, TrainingBatch
 
 RUNNING = 0.9
 """What a step leaves of the running class means."""
@@ -65,3 +69,32 @@ def cosine_logits(features: torch.Tensor, rows: torch.Tensor, temperature: float
     """
     with torch.autocast(features.device.type, enabled=False):
         return temperature * F.normalize(features.float(), dim=1) @ F.normalize(rows, dim=1).T
+
+
+class CosineRepresentation(Representation):
+    """Cross-entropy on scaled cosine logits; `params.temperature` is the scale.
+
+    A subclass is named, has parameters with a temperature, and may change the loss.
+    """
+
+    params: Any
+
+    def build_head(self, feature_dim: int, classes: int, generator: torch.Generator) -> nn.Module:
+        """Return the classifier's rows, drawn as `torch.nn.Linear` draws its weights."""
+        return drawn_rows(feature_dim, classes, generator)
+
+    def loss(self, backbone: nn.Module, head: nn.Module, batch: TrainingBatch) -> torch.Tensor:
+        """Return the cross-entropy of the scaled cosine logits, computed in float32."""
+        rows = self.classifier(head)
+        logits = cosine_logits(backbone(batch.images), rows, self.params.temperature)
+        return F.cross_entropy(logits, batch.labels)
+
+    def classifier(self, head: nn.Module) -> torch.Tensor:
+        """Return the rows (classes, D)."""
+        weight: torch.Tensor = head.weight  # type: ignore[assignment]
+        return weight
+
+    def scale(self) -> float:
+        """Return the temperature."""
+        temperature: float = self.params.temperature
+        return temperature
