@@ -18,7 +18,7 @@ from fscil_bench.methods.fact import (
     strongest,
     virtual_instance_loss,
 )
-from fscil_bench.methods.finetune import Finetune
+from fscil_bench.methods.incremental.finetune import Finetune
 from fscil_bench.methods.ncm import NCM, Cosine
 from fscil_bench.representation import TrainingBatch
 from fscil_bench.testing import BASE, DIM, ToyTask, learnt

@@ -12,9 +12,9 @@ from fscil_bench.backbones.resnet18 import ResNet18Backbone
 from fscil_bench.backbones.resnet20 import ResNet20Backbone
 from fscil_bench.errors import FscilError
 from fscil_bench.methods._shared.network import NetworkMethod, TrainingParams, last_block
-from fscil_bench.methods.finetune import Finetune
-from fscil_bench.methods.icarl import Icarl, IcarlSoftmax
-from fscil_bench.methods.joint import JointNaive
+from fscil_bench.methods.incremental.finetune import Finetune
+from fscil_bench.methods.incremental.icarl import Icarl, IcarlSoftmax
+from fscil_bench.methods.incremental.joint import JointNaive
 from fscil_bench.testing import BASE, DIM, SCALE, ToyTask, learnt
 
 

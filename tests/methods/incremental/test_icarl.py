@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from fscil_bench.errors import UsageError
-from fscil_bench.methods.finetune import Finetune
-from fscil_bench.methods.icarl import (
+from fscil_bench.methods.incremental.finetune import Finetune
+from fscil_bench.methods.incremental.icarl import (
     Exemplars,
     Icarl,
     IcarlSoftmax,

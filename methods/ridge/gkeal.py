@@ -12,8 +12,8 @@ from pydantic import Field
 from fscil_bench.method import Terms
 from fscil_bench.protocol import Session
 
-from ._shared.ridge import RidgeMethod, expansion, require_memory
-from ._shared.statistics import classifier_rows
+from .._shared.statistics import classifier_rows
+from .ridge import RidgeMethod, expansion, require_memory
 
 PositiveFloat = Annotated[float, Field(gt=0)]
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from fscil_bench.errors import UsageError
-from fscil_bench.methods._shared import ridge as _ridge
-from fscil_bench.methods._shared.ridge import add_gram, one_hot, require_memory, ridge_solution
+from fscil_bench.methods.ridge import ridge as _ridge
+from fscil_bench.methods.ridge.ridge import add_gram, one_hot, require_memory, ridge_solution
 
 
 def _samples(count: int, size: int, seed: int = 0) -> torch.Tensor:

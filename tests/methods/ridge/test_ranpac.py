@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fscil_bench.methods import ranpac
-from fscil_bench.methods.ranpac import (
+from fscil_bench.methods.ridge import ranpac
+from fscil_bench.methods.ridge.ranpac import (
     RIDGES,
     CalibratedParams,
     RanPAC,

@@ -12,9 +12,9 @@ from pydantic import Field
 from fscil_bench.method import Terms
 from fscil_bench.protocol import Session
 
-from ._shared.prototypes import base_similarities
-from ._shared.ridge import RidgeMethod, expansion, one_hot, require_memory, ridge_solution
-from ._shared.statistics import class_means, classifier_rows, covariance, within_class_covariance
+from .._shared.prototypes import base_similarities
+from .._shared.statistics import class_means, classifier_rows, covariance, within_class_covariance
+from .ridge import RidgeMethod, expansion, one_hot, require_memory, ridge_solution
 
 PUBLISHED = 10_000
 """Projections, for D = 768."""

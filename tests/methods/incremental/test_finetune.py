@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from fscil_bench.methods.finetune import Finetune
+from fscil_bench.methods.incremental.finetune import Finetune
 from fscil_bench.testing import BASE, SESSIONS, WAY, ToyTask, learnt
 
 

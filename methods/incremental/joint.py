@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from fscil_bench.method import MethodContext
 from fscil_bench.protocol import Session
 
-from ._shared import citations
-from ._shared.network import (
+from .._shared import citations
+from .._shared.network import (
     BatchNorm,
     Epoch,
     Head,
@@ -24,7 +24,7 @@ from ._shared.network import (
     TrainingParams,
     shuffled,
 )
-from ._shared.state import part_of
+from .._shared.state import part_of
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fscil_bench.methods.joint import JointBalanced, JointNaive, balanced, log_prior
+from fscil_bench.methods.incremental.joint import JointBalanced, JointNaive, balanced, log_prior
 from fscil_bench.testing import BASE, BASE_SHOTS, SESSIONS, SIZE, WAY, ToyTask
 
 

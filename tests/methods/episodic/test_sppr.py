@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fscil_bench.methods.sppr import (
+from fscil_bench.methods.episodic.sppr import (
     HIDDEN,
     Relation,
     Sppr,

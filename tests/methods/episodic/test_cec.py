@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fscil_bench.errors import DataError
-from fscil_bench.methods.cec.cec import Cec, CecTrained
+from fscil_bench.methods.episodic.cec import Cec, CecTrained
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, learnt
 

@@ -14,7 +14,7 @@ from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, MethodContext, batches
 from fscil_bench.protocol import Queries, Session
 
-from .statistics import in_space
+from .._shared.statistics import in_space
 
 BLOCK = 2048
 """Columns of a Gram matrix that are computed at once, of which the upper blocks are left out."""

@@ -14,9 +14,9 @@ from fscil_bench.errors import FscilError
 from fscil_bench.method import Method, MethodContext, Needs, Network
 from fscil_bench.protocol import Queries, Session
 
-from ._shared.network import embedded
-from ._shared.state import part_of, prefixed
-from ._shared.statistics import class_means
+from .._shared.network import embedded
+from .._shared.state import part_of, prefixed
+from .._shared.statistics import class_means
 
 BACKBONE = "backbone."
 """How the network's tensors are prefixed in the state."""

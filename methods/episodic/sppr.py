@@ -16,8 +16,8 @@ from fscil_bench.method import Method, MethodContext, Needs, batches
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 from fscil_bench.representation import Representation, TrainingBatch
 
-from ._shared.cosine import RunningMeans, drawn_rows
-from ._shared.statistics import class_means, in_space
+from .._shared.cosine import RunningMeans, drawn_rows
+from .._shared.statistics import class_means, in_space
 
 HIDDEN = 64
 """Width of the relation's two hidden layers (released code)."""

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from fscil_bench.protocol import Session
 
-from ._shared import citations
-from ._shared.network import BatchNorm, NetworkMethod, Schedule, TrainingParams, shuffled
+from .._shared import citations
+from .._shared.network import BatchNorm, NetworkMethod, Schedule, TrainingParams, shuffled
 
 
 class Finetune(NetworkMethod):

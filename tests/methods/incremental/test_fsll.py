@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fscil_bench.errors import FscilError
-from fscil_bench.methods.fsll import Fsll, held, session_loss, smallest, triplet_loss
+from fscil_bench.methods.incremental.fsll import Fsll, held, session_loss, smallest, triplet_loss
 from fscil_bench.testing import ToyTask, learn, learnt, start
 
 

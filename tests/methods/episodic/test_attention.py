@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fscil_bench.methods.cec import attention as module
-from fscil_bench.methods.cec.attention import GraphAttention, adapted_cosines
+from fscil_bench.methods.episodic import attention as module
+from fscil_bench.methods.episodic.attention import GraphAttention, adapted_cosines
 
 DIM = 6
 

@@ -15,8 +15,8 @@ from fscil_bench.errors import UsageError
 from fscil_bench.method import MethodContext, Terms
 from fscil_bench.protocol import Queries, Session
 
-from ._shared import citations
-from ._shared.network import (
+from .._shared import citations
+from .._shared.network import (
     BatchNorm,
     Head,
     NetworkMethod,

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.methods.cec import episodes as module
-from fscil_bench.methods.cec.attention import GraphAttention
-from fscil_bench.methods.cec.episodes import MetaParams
+from fscil_bench.methods.episodic import episodes as module
+from fscil_bench.methods.episodic.attention import GraphAttention
+from fscil_bench.methods.episodic.episodes import MetaParams
 from fscil_bench.testing import ToyTask
 
 LABELS = torch.tensor([7] * 6 + [3] * 8 + [5] * 7)

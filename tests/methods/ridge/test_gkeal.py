@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist
 
-from fscil_bench.methods.gkeal import GKEAL, squared_distances
+from fscil_bench.methods.ridge.gkeal import GKEAL, squared_distances
 from fscil_bench.testing import BASE, DIM, SESSIONS, WAY, ToyTask, learnt
 
 CLASSES = BASE + WAY * SESSIONS

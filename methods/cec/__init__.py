@@ -1,1 +1,0 @@
-"""CEC: continually evolved classifiers."""

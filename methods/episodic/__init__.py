@@ -1,0 +1,1 @@
+"""Methods that train through episodes: CEC, SPPR."""

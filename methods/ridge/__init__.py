@@ -1,0 +1,1 @@
+"""Ridge regression on expanded features: RanPAC, GKEAL."""
