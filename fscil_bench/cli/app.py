@@ -43,6 +43,7 @@ from fscil_bench.cli.options import (
     survive_encodings,
     use_free_cores,
 )
+from fscil_bench.cli.results import results_app
 from fscil_bench.cli.tune import tune
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, StoreError
@@ -65,6 +66,7 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(features_app, name="features")
 app.add_typer(networks_app, name="networks")
+app.add_typer(results_app, name="results")
 app.command()(tune)
 app.command()(episodes)
 app.command()(check)

@@ -1,0 +1,141 @@
+"""Results of several folders in one, packed, taken in, and removed, by the command line."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from fscil_bench.cli.app import app
+from fscil_bench.store.runs import Store
+from fscil_bench.store.tensors import load_tensors, save_tensors
+from fscil_bench.store.transfer import merge
+
+CORRECT, OTHER = ((36, 0), (34, 6), (30, 10)), ((36, 0), (34, 6), (31, 10))
+
+
+def call(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["results", *map(str, words)])
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def labs(factory: Any, tmp_path: Path) -> list[Store]:
+    """Two folders: both have seed 0, the first seed 1, the second method ldc."""
+    found = []
+    for name, specs in {
+        "a": [factory.spec(), factory.spec(seed=1)],
+        "b": [factory.spec(), factory.spec("ldc", params={"steps": 8})],
+    }.items():
+        store = Store(tmp_path / name, tmp_path / "cache")
+        for spec in specs:
+            type(factory)(store).write(spec, CORRECT)
+        found.append(store)
+    return found
+
+
+def test_what_two_labs_made_lies_in_one_folder(labs: list[Store], tmp_path: Path) -> None:
+    done = call("merge", labs[0].results, labs[1].results, "--out", tmp_path / "c")
+    assert (done.exit_code, done.output) == (0, f"3 runs into {tmp_path / 'c'}\n")
+    whole = tree(tmp_path / "c")
+    assert whole == tree(labs[1].results) | tree(labs[0].results)
+    assert len(Store(tmp_path / "c").runs()[0]) == 3
+    again = call("merge", labs[0].results, "--out", tmp_path / "c")
+    assert again.output == f"nothing into {tmp_path / 'c'}\n"
+
+
+def test_one_key_and_two_predictions_are_an_error_that_names_both(
+    labs: list[Store], factory: Any, tmp_path: Path
+) -> None:
+    a, b = labs
+    spec = factory.spec()
+    type(factory)(b).write(spec, OTHER)
+    done = call("merge", a.results, b.results, "--out", tmp_path / "c")
+    assert done.exit_code == 1
+    told = " ".join(done.output.split())
+    assert f"runs/toy/ncm/{spec.key} of {a.results} and of {b.results}" in told
+    assert not (tmp_path / "c").exists(), "nothing is written before all is compared"
+
+
+def test_named_arrays_come_along_and_the_first_network_stays(
+    labs: list[Store], factory: Any, tmp_path: Path
+) -> None:
+    a, b = labs
+    spec = factory.spec()
+    run = b.find(spec)
+    assert run is not None
+    b.write(run.record, run.predictions, run.targets, {"session1/loss": np.arange(3.0)})
+    for store, value in ((a, 1.0), (b, 2.0)):
+        file = store.representation_folder("0" * 16) / "weights.safetensors"
+        save_tensors(file, {"w": torch.full((2,), value)}, {})
+    (b.representation_folder("0" * 16) / "checkpoint.safetensors").write_bytes(b"half")
+    moved = merge({"A": a.results, "B": b.results}, tmp_path / "c")
+    assert str(moved) == "3 runs, 1 networks"
+    assert moved.remarks == [
+        f"representations/{'0' * 16} of A and of B differ; that of A is kept",
+    ]
+    merged = Store(tmp_path / "c")
+    found = merged.find(spec)
+    assert found is not None
+    assert found.artifacts()["session1/loss"].tolist() == [0, 1, 2]
+    folder = merged.representation_folder("0" * 16)
+    assert [path.name for path in folder.iterdir()] == ["weights.safetensors"]
+    assert load_tensors(folder / "weights.safetensors")[0]["w"].tolist() == [1, 1]
+
+
+def test_a_damaged_run_is_left_out_and_named(labs: list[Store], tmp_path: Path) -> None:
+    broken = next(labs[0].results.glob("runs/toy/ncm/*/predictions.npz"))
+    broken.write_bytes(b"")
+    done = call("merge", labs[0].results, "--out", tmp_path / "c")
+    assert done.exit_code == 0
+    assert f"left out: {broken}: damaged" in " ".join(done.output.split())
+    assert len(Store(tmp_path / "c").runs()[0]) == 1
+
+
+def test_an_archive_gives_back_what_was_packed(labs: list[Store], tmp_path: Path) -> None:
+    a, b = labs
+    file = tmp_path / "supplement.zip"
+    words = ("export", file, "--results", b.results)
+    done = call(*words, "--where", "method=ldc", "--where", "steps=8")
+    assert (done.exit_code, done.output) == (0, f"1 runs in {file}\n")
+    first = file.read_bytes()
+    assert call(*words).exit_code == 2, "it is there already"
+    call(*words, "--where", "method=ldc", "--force")
+    assert file.read_bytes() == first, "the same results make the same archive"
+    call("import", file, "--results", a.results)
+    assert {run.spec.method for run in a.runs()[0]} == {"ncm", "ldc"}
+    assert len(a.runs()[0]) == 3
+
+
+@pytest.mark.parametrize("name", ["../evil", "runs/../../evil/0123456789abcdef/run.json", "notes"])
+def test_an_archive_with_anything_else_is_refused(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(name, "x")
+    done = call("import", tmp_path / "a.zip", "--results", tmp_path / "results")
+    assert done.exit_code == 1
+    assert "which is no part of results" in " ".join(done.output.split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip"]
+
+
+def test_runs_are_removed_by_their_values(labs: list[Store]) -> None:
+    a, b = labs
+    words = ("remove", "--results", a.results, "--where", "seed=1-5")
+    dry = call(*words, "--dry-run")
+    assert dry.output.startswith("would remove")
+    assert len(a.runs()[0]) == 2
+    call(*words)
+    assert [run.spec.seed for run in a.runs()[0]] == [0]
+    assert call(*words).exit_code == 2, "there are none any more"
+    wrong = call("remove", "--results", b.results, "--where", "step=8")
+    assert "did you mean 'steps'" in " ".join(wrong.output.split())
+    call("remove", "--results", b.results, "--where", "method=ldc")
+    assert not (b.results / "runs/toy/ldc").exists()
