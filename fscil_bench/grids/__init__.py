@@ -1,0 +1,1 @@
+"""Grids of runs on many processes and machines, with Dask."""
