@@ -383,7 +383,7 @@ def export_features(
     plan = bench.plan(request)
     made = bench.features(plan, bench.trained(plan))["plain"]
     folder = bench.registry.protocol(request.protocol)[1]
-    usual = bench.dataset(plan.spec.protocol.override(class_order="dataset"), folder)
+    usual = bench.data.of(plan.spec.protocol.override(class_order="dataset"), folder)
     written = feature_file_of(path.stem, plan.dataset, made.train, made.test, usual.class_keys)
     write_feature_file(path, written)
     return written

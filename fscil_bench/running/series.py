@@ -71,7 +71,7 @@ def requested(
             brought,
             registry,
             bench.progress.say,
-            bench.feature_path(*registry.protocol(protocol)) is not None,
+            bench.data.feature_path(*registry.protocol(protocol)) is not None,
         )
         for seed in seeds
     ]
