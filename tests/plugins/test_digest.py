@@ -446,7 +446,12 @@ def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
     later |= {"training/features"}
     running = DECIDING - {"representation", "training/weights"} | later
     assert modules(traced(RUN)) == running
-    makers: dict[Any, set[str]] = {Trained: set(), Given: {"given"}, Released: {"networks"}, FromFile: {"given"}}
+    makers: dict[Any, set[str]] = {
+        Trained: set(),
+        Given: {"given"},
+        Released: {"networks"},
+        FromFile: {"given"},
+    }
     for origin, own in makers.items():
         found = modules(traced((*RUN, origin.make))) - DECIDING
         assert found == later | {"running/origins", *(f"training/{name}" for name in own)}
