@@ -87,7 +87,7 @@ def check(
 
     bench = Workbench.open(options, for_terminal())
     protocol, folder = protocol_of(bench.registry, name)
-    data = bench.dataset(protocol, folder)
+    data = bench.data.of(protocol, folder)
     verify(data)
     shots = published_shots(protocol, folder, data)
     show(f"protocol        {protocol.name}")

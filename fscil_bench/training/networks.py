@@ -100,16 +100,13 @@ class NetworkFile:
         copy = "".join(f", {flag}" for flag in self.card.copy_flags)
         return told, f"network trained on another copy of the data{copy}"
 
-    def representation(
-        self, dataset: Dataset, engine: str, backbone_code: str
-    ) -> RepresentationSpec:
-        """Return the specification of this network on a data set.
+    def representation(self, asked: RepresentationSpec) -> RepresentationSpec:
+        """Return the specification of this network on the data, and by the engine, of another.
 
         Its digest decides, and not the code that trained it.
         """
-        found = {"data_fingerprint": dataset.fingerprint, "network": self.label}
-        found |= {"backbone_code": backbone_code}
-        return self.card.spec.model_copy(update={**found, "code": "", "engine": engine})
+        here = {n: getattr(asked, n) for n in ("data_fingerprint", "engine", "backbone_code")}
+        return self.card.spec.model_copy(update={**here, "network": self.label, "code": ""})
 
 
 def packaged_networks(registry: Registry) -> list[NetworkFile]:

@@ -246,7 +246,7 @@ def test_lists_of_methods_and_seeds_give_lists_of_runs(toy: Any) -> None:
 def test_auto_precision_is_that_of_the_network_that_is_there(
     new_toy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faster = "fscil_bench.running.workbench.faster_precision"
+    faster = "fscil_bench.running.origins.faster_precision"
     monkeypatch.setattr(faster, lambda *_: "bf16")
     first = new_toy.run(precision="fp32")
     assert new_toy.run(precision="auto").key == first.key, "no measurement makes another network"
