@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         tune,
     )
     from fscil_bench.errors import FscilError
+    from fscil_bench.grids.workers import Workers
     from fscil_bench.options import Options
     from fscil_bench.store.runs import StoredRun
 
@@ -33,6 +34,7 @@ _EXPORTS = {
     "FscilError": "fscil_bench.errors",
     "Options": "fscil_bench.options",
     "StoredRun": "fscil_bench.store.runs",
+    "Workers": "fscil_bench.grids.workers",
     "check": "fscil_bench.api",
     "export_features": "fscil_bench.api",
     "load_episodes": "fscil_bench.api",
@@ -47,6 +49,7 @@ __all__ = [
     "FscilError",
     "Options",
     "StoredRun",
+    "Workers",
     "__version__",
     "check",
     "export_features",

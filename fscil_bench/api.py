@@ -16,6 +16,8 @@ from fscil_bench.episodes.run import plan_episodes
 from fscil_bench.episodes.run import run_episodes as make_episodes
 from fscil_bench.episodes.store import StoredEpisodes, episodes_frame, stored_episodes
 from fscil_bench.errors import FscilError, StoreError, UsageError, shown
+from fscil_bench.grids.graph import rows_of
+from fscil_bench.grids.workers import Workers, grid_of
 from fscil_bench.options import Options, given_path
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry, expand_methods, load_registry
@@ -64,6 +66,7 @@ KINDS: Mapping[str, tuple[Any, str]] = {
     "protocol": (str | Path | None, "one name, or the path of a TOML file"),
     "split": (str | None, "its name, as text"),
     "views": (str, "plain or flip"),
+    "workers": (Workers, "an object of Workers"),
     "options": (Options, "an object of Options"),
 }
 """What arguments may be, by name, and how a message says it."""
@@ -90,6 +93,7 @@ def run(
     force: bool = False,
     artifacts: bool = False,
     progress: bool | Progress = False,
+    workers: Workers = Workers(),
     options: Options = Options(),
     **changes: Any,
 ) -> StoredRun | list[StoredRun]:
@@ -117,6 +121,7 @@ def run(
         force: run again even if the run is stored.
         artifacts: store the method's named arrays too.
         progress: True shows progress on stderr.
+        workers: the processes that share the work; by default this one alone.
         options: where things lie and how to compute.
         changes: fields of `Options` by name: `results`, `data_root`, `device` ...
 
@@ -133,6 +138,7 @@ def run(
         tuned=tuned,
         force=force,
         artifacts=artifacts,
+        workers=workers,
         options=options,
     )
     bench = Workbench.open(options.changed(**changes), _shown(progress))
@@ -151,15 +157,22 @@ def run(
         split=split,
         index_list=given_path(index_list),
     )
-    plans = [bench.plan(request) for request in requests]
-    made = make_all(
-        plans,
-        lambda plan: bench.run(plan, force, artifacts),
-        lambda plan: plan.title,
-        bench.progress,
-        lambda title, made: _told(bench.progress, title, made),
-        alike=lambda plan: plan.spec.row,
-    )
+
+    def told(title: str, made: object) -> None:
+        _told(bench.progress, title, made)
+
+    if workers.named:
+        carry_out = grid_of(workers)
+        made = carry_out(bench, rows_of(bench, requests), workers, told, force, artifacts)
+    else:
+        made = make_all(
+            [bench.plan(request) for request in requests],
+            lambda plan: bench.run(plan, force, artifacts),
+            lambda plan: plan.title,
+            bench.progress,
+            told,
+            alike=lambda plan: plan.spec.row,
+        )
     asked = (method, protocol, representation, seed, representation_seed)
     return made[0] if _single(made, *asked) else made
 
@@ -386,7 +399,7 @@ def export_features(
         views=views,
     )
     plan = bench.plan(request)
-    made = bench.features(plan, bench.trained(plan))["plain"]
+    made = bench.features(plan, bench.network(plan))["plain"]
     folder = bench.registry.protocol(request.protocol)[1]
     usual = bench.data.of(plan.spec.protocol.override(class_order="dataset"), folder)
     written = feature_file_of(path.stem, plan.dataset, made.train, made.test, usual.class_keys)

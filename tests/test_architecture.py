@@ -31,7 +31,7 @@ LAYERS = (
         *("request", "options", "defaults", "method", "representation", "backbone"),
         "plugins.contract",
     },
-    {"plugins", "store", "data", "training", "running", "episodes", "testing"},
+    {"plugins", "store", "data", "training", "running", "episodes", "testing", "grids"},
     {"report", "reporting"},
     {"cli", "api", "", "__main__"},
 )

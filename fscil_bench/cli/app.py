@@ -16,6 +16,7 @@ from fscil_bench.cli.cite import cite
 from fscil_bench.cli.data import data_app
 from fscil_bench.cli.episodes import episodes
 from fscil_bench.cli.features import features_app
+from fscil_bench.cli.grids import show_grid, status
 from fscil_bench.cli.networks import networks_app
 from fscil_bench.cli.options import (
     NO_TEXTS,
@@ -39,13 +40,13 @@ from fscil_bench.cli.options import (
 from fscil_bench.cli.results import results_app
 from fscil_bench.cli.tune import tune
 from fscil_bench.errors import FscilError, StoreError
+from fscil_bench.grids.workers import Workers, grid_of
 from fscil_bench.options import Options, given_path
 from fscil_bench.request import parse_seeds, words
 
 if TYPE_CHECKING:
     from fscil_bench.plugins.registry import Registry
     from fscil_bench.protocol import Protocol
-    from fscil_bench.running.workbench import Plan
     from fscil_bench.store.runs import StoredRun
 
 app = typer.Typer(
@@ -63,6 +64,7 @@ app.command()(tune)
 app.command()(episodes)
 app.command()(check)
 app.command()(cite)
+app.command()(status)
 MOST_COMMANDS = 10
 """Commands of missing runs that are written out."""
 
@@ -101,9 +103,13 @@ def run(
     asked: Asked,
     options: Options,
     overrides: Overrides,
+    workers: Workers,
     force: Force = False,
     artifacts: Annotated[
         bool, typer.Option("--artifacts", help="Store the methods' named arrays too.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be made, and in what time.")
     ] = False,
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
@@ -112,34 +118,45 @@ def run(
     A run that is stored is not run again. Interrupted training resumes.
     """
     from fscil_bench.cli.summary import summary_line, summary_table
+    from fscil_bench.grids.graph import rows_of
     from fscil_bench.running.series import make_all
 
     bench = open_workbench(options)
     requests = asked.requests(bench, overrides)
+    if dry_run:
+        show_grid(bench, requests, workers, force, artifacts)
+        return
     # Everything is planned first, so that a bad request stops before any work.
-    plans = [bench.plan(request) for request in requests]
+    rows = rows_of(bench, requests) if workers.named else []
+    plans = [row.plan for row in rows] or [bench.plan(request) for request in requests]
+    first = [row.request for row in rows] or requests
     names = [plan.spec.protocol.name for plan in plans]
     named = {
         name: name if asked.pseudo else request.protocol
-        for name, request in zip(names, requests, strict=True)
+        for name, request in zip(names, first, strict=True)
     }
+    finished: list[StoredRun] = []
 
     def told(title: str, made: StoredRun | BaseException) -> None:
         if isinstance(made, BaseException):
             bench.progress.say(title)
             complain(made, debug)
         else:
+            finished.append(made)
             bench.progress.say(f"{title}: {summary_line(made)}")
 
-    finished: list[StoredRun] = []
-
-    def make(plan: Plan) -> StoredRun:
-        finished.append(bench.run(plan, force, artifacts))
-        return finished[-1]
-
     try:
-        alike = "runs", lambda plan: plan.spec.row
-        make_all(plans, make, lambda plan: plan.title, bench.progress, told, *alike)
+        if workers.named:
+            grid_of(workers)(bench, rows, workers, told, force, artifacts)
+        else:
+            make_all(
+                plans,
+                lambda plan: bench.run(plan, force, artifacts),
+                lambda plan: plan.title,
+                bench.progress,
+                told,
+                alike=lambda plan: plan.spec.row,
+            )
     finally:
         if len(finished) > 1:
             show(summary_table(finished, bench.registry))

@@ -68,7 +68,7 @@ def run_episodes(bench: Workbench, planned: EpisodesPlan, force: bool = False) -
         found = find_episodes(bench.store, spec)
         if found is not None:
             return found
-    method, maker, pretrain_seconds = bench.start(plan)
+    method, maker, pretrain_seconds = bench.begin(plan)
     started = time.perf_counter()
     with named(method, "in the base session"):
         method.learn_base(maker.session(0))

@@ -254,13 +254,14 @@ def _add(
         seconds=times.network(spec),
     )
     add(network, trained)
+    from_network = tuple(before)
     for view in _views(plan):
         name, half, read = view
         there = trained and shared and has_features(store, key, name, half, read)
         node_key = f"view-{digest_of([key, *view])}"
         title = f"{name}{', mirrored' * (read == 'flip')}, {half} images, {_place(plan)}"
         add(
-            Node("view", node_key, title, row, tuple(before[:1]), view=view, on_gpu=True),
+            Node("view", node_key, title, row, from_network, view=view, on_gpu=True),
             there,
         )
     if plan.method.has_pretraining():

@@ -48,6 +48,7 @@ from fscil_bench.running.sessions import (
 from fscil_bench.seeding import Randomness
 from fscil_bench.spec import RunSpec, Views, digest_of
 from fscil_bench.store.files import now
+from fscil_bench.store.locks import locked
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
 from fscil_bench.training.augment import augment, central, network_input, resized_crops
@@ -64,6 +65,7 @@ from fscil_bench.training.features import (
     Features,
     FeatureSource,
     check_views,
+    has_features,
     weights_file,
 )
 from fscil_bench.training.loop import input_transform
@@ -176,13 +178,24 @@ class Workbench:
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
         """Return the stored run of a plan, made now if it is not there (or if `force`)."""
-        if not force:
-            found = self.store.find(plan.spec)
-            if found is not None and (not artifacts or found.artifacts()):
-                return found
+        found = None if force else self._found(plan, artifacts)
+        if found is not None:
+            return found
+        method, maker, pretrain_seconds = self.begin(plan)
+        with self._alone(f"run-{plan.spec.key}"):
+            found = None if force else self._found(plan, artifacts)  # made while this one waited
             artifacts = artifacts or self.store.has_artifacts(plan.spec)
-        method, maker, pretrain_seconds = self.start(plan)
-        outcome = run_sessions(method, maker, artifacts, self.progress)
+            return found or self._run(plan, method, maker, pretrain_seconds, artifacts)
+
+    def _found(self, plan: Plan, artifacts: bool) -> StoredRun | None:
+        """Return the stored run of a plan, unless it lacks the arrays that are asked for."""
+        found = self.store.find(plan.spec)
+        return found if found is not None and (not artifacts or found.artifacts()) else None
+
+    def _run(
+        self, plan: Plan, method: Method, maker: SessionMaker, pretrain_seconds: float, arrays: bool
+    ) -> StoredRun:
+        outcome = run_sessions(method, maker, arrays, self.progress)
         record = RunRecord(
             key=plan.spec.key,
             spec=plan.spec,
@@ -210,6 +223,45 @@ class Workbench:
             "environment": environment(self.device),
             "created": now(),
         }
+
+    def begin(self, plan: Plan) -> tuple[Method, SessionMaker, float]:
+        """Return the same as `start`; what several processes want to make, one of them makes."""
+        self.prepare(plan)
+        if not plan.method.has_pretraining():
+            return self.start(plan)
+        with self._alone(f"learnt-{plan.spec.representation.key}-{plan.spec.method}"):
+            return self.start(plan)
+
+    def prepare(self, plan: Plan) -> None:
+        """Make a plan's network and the features that its method reads, unless they are stored."""
+        trained, needs = self.network(plan), plan.method.needs
+        if plan.dataset.features is not None:
+            return
+        for view in dict.fromkeys((*needs.features, *needs.base_views)):
+            for half in ("train", "test") if view in needs.features else ("train",):
+                self.extract(plan, trained, view, half, plan.spec.views)
+
+    def network(self, plan: Plan) -> TrainedRepresentation:
+        """Return the same as `trained`, while other processes that want it wait."""
+        key = plan.spec.representation.key
+        if key in self._trained or weights_file(self.store, key).exists():
+            return self.trained(plan)
+        self.store.check_writable()
+        with self._alone(f"network-{key}"):
+            return self.trained(plan)
+
+    def extract(
+        self, plan: Plan, trained: TrainedRepresentation, view: str, half: str, views: Views
+    ) -> None:
+        """Compute one half of a plan's features in one view, likewise, unless it is stored."""
+        if has_features(self.store, trained.key, view, half, views):
+            return
+        array = plan.dataset.train if half == "train" else plan.dataset.test
+        with self._alone(f"view-{trained.key}-{view}-{half}"):
+            self._source(plan, trained).load_half(array, half, view, views)
+
+    def _alone(self, name: str) -> AbstractContextManager[None]:
+        return locked(self.store.lock(name), self.progress.say)
 
     def start(self, plan: Plan) -> tuple[Method, SessionMaker, float]:
         """Return a plan's method before its base session, what hands it samples, and the seconds.

@@ -268,6 +268,10 @@ class Store:
         """Return where the parameters chosen for a method are kept."""
         return self.results / "tuned" / protocol / representation / f"{method}.json"
 
+    def lock(self, name: str) -> Path:
+        """Return the lock of something that several processes may want to make at once."""
+        return self.results / ".locks" / f"{name}.lock"
+
     def cache_folder(self, kind: str, key: str) -> Path:
         """Return a cache folder by kind, one of `KINDS`, and key."""
         assert kind in KINDS, f"`data clear` must know the caches of {kind}"

@@ -189,7 +189,7 @@ def settle_threads(asked: int | None) -> str:
     Raises:
         UsageError: no such number of threads can be had.
     """
-    cores = _cores()
+    cores = usable_cores()
     if asked is not None:
         if not 1 <= asked <= 4096:
             raise UsageError(f"--threads {asked}: give a number from 1 on; {cores} cores are here")
@@ -231,7 +231,7 @@ def _idle_ticks() -> list[tuple[int, int]] | None:
     return [(int(row[3]) + int(row[4]), sum(map(int, row[:8]))) for row in rows] or None
 
 
-def _cores() -> int:
+def usable_cores() -> int:
     """Return the cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))

@@ -150,6 +150,12 @@ def stored_features(
     return Features(*halves)
 
 
+def has_features(store: Store, key: str, view: str, half: str, views: Views = "plain") -> bool:
+    """Return whether one half of representation `key`'s features, of a trained one, is stored."""
+    names = [view] if views == "plain" else [view, view + _MIRRORED]
+    return all((_folder(store, key, name, half) / "done.json").exists() for name in names)
+
+
 def is_begun(store: Store, key: str) -> bool:
     """Return whether a representation is trained, or half trained."""
     folder = store.representation_folder(key)

@@ -1,0 +1,155 @@
+"""Workers in jobs of a batch system, through dask-jobqueue: what a TOML file says of them."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fscil_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from dask_jobqueue.core import JobQueueCluster
+
+System = Literal["slurm", "pbs", "lsf", "sge", "htcondor"]
+CLUSTERS: Mapping[System, str] = {
+    "slurm": "SLURMCluster",
+    "pbs": "PBSCluster",
+    "lsf": "LSFCluster",
+    "sge": "SGECluster",
+    "htcondor": "HTCondorCluster",
+}
+ACCOUNTS: Mapping[System, str] = {
+    "slurm": "account",
+    "pbs": "account",
+    "lsf": "project",
+    "sge": "project",
+}
+"""What dask-jobqueue calls the account that pays."""
+GPUS: Mapping[System, Callable[[int], Any]] = {
+    "slurm": lambda count: [f"--gres=gpu:{count}"],
+    "pbs": lambda _: [],  # among the resources of its chunk, see `_settings`
+    "lsf": lambda count: [f'-gpu "num={count}"'],
+    "sge": lambda count: [f"-l gpu={count}"],
+    "htcondor": lambda count: {"request_gpus": str(count)},
+}
+"""How a job asks for GPUs, where its site has no other way; then `directives` say it."""
+PLACEHOLDER = "tcp://SCHEDULER:8786"
+
+
+class JobFile(BaseModel):
+    """A TOML file about jobs: one worker each, which does one task at a time.
+
+    Attributes:
+        system: the batch system.
+        workers: jobs at a time; one that ends is replaced.
+        queue: the queue or partition.
+        account: who pays.
+        time: of a job, as the system writes it.
+        memory: of a job, as 16GB.
+        cores: of a job; a worker's threads, where --threads names no other number.
+        gpus: whether a job has a GPU: a training takes one.
+        modules: to be loaded before.
+        setup: further lines of the job script before the worker starts.
+        directives: further lines of its header, as `--constraint=a100`.
+        python: which interpreter workers run; by default this one.
+        interface: the network by which workers and scheduler reach each other, as ib0.
+        logs: a folder for what jobs write.
+        disk: of a job, for HTCondor, which asks for it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    system: System
+    workers: Annotated[int, Field(ge=1)] = 1
+    queue: str | None = None
+    account: str | None = None
+    time: str | None = None
+    memory: str = "8GB"
+    cores: Annotated[int, Field(ge=1)] = 1
+    gpus: Annotated[int, Field(ge=0, le=1)] = 0
+    modules: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    directives: tuple[str, ...] = ()
+    python: str | None = None
+    interface: str | None = None
+    logs: str | None = None
+    disk: str = "4GB"
+
+    @classmethod
+    def read(cls, path: Path) -> JobFile:
+        """Read a file.
+
+        Raises:
+            UsageError: it is not there, no TOML, or says something that is not known.
+        """
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            known = ", ".join(cls.model_fields)
+            raise UsageError(f"{path}: {where}: {first['msg']} (known: {known})") from error
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: cannot be read as TOML ({error})") from error
+
+    def script(self, threads: int | None) -> str:
+        """Return the job script, as it would be submitted but for the scheduler's address."""
+        job = self._cluster_class().job_cls
+        made = job(scheduler=PLACEHOLDER, name="fscil-bench", **self._settings(threads))
+        text: str = made.job_script()
+        return text
+
+    @contextmanager
+    def started(self, threads: int | None) -> Iterator[JobQueueCluster]:
+        """Start a scheduler here, and jobs that are replaced when they end."""
+        with self._cluster_class()(**self._settings(threads)) as cluster:
+            cluster.adapt(minimum_jobs=self.workers, maximum_jobs=self.workers)
+            yield cluster
+
+    def _cluster_class(self) -> Any:
+        import dask_jobqueue
+
+        return getattr(dask_jobqueue, CLUSTERS[self.system])
+
+    def _settings(self, threads: int | None) -> dict[str, Any]:
+        """Return the settings of dask-jobqueue's cluster."""
+        count = str(threads or self.cores)
+        variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        pauses = ("TARGET", "SPILL", "PAUSE")
+        prologue = [f"module load {name}" for name in self.modules]
+        prologue += [f"export {name}={count}" for name in variables]
+        prologue += [f"export DASK_DISTRIBUTED__WORKER__MEMORY__{name}=False" for name in pauses]
+        arguments = ["--nthreads", "1", *(["--resources", "GPU=1"] if self.gpus else [])]
+        settings: dict[str, Any] = {
+            "cores": self.cores,
+            "memory": self.memory,
+            "processes": 1,
+            "python": self.python or sys.executable,
+            "job_script_prologue": [*prologue, *self.setup],
+            # The last --nthreads counts: cores are booked for one task's threads.
+            "worker_extra_args": arguments,
+            "job_extra_directives": self._directives(),
+            "job_name": "fscil-bench",
+            "log_directory": self.logs,
+            "interface": self.interface,
+        }
+        if self.system == "htcondor":
+            return settings | {"disk": self.disk}
+        if self.system == "pbs" and self.gpus:
+            chunk = f"select=1:ncpus={self.cores}:mem={self.memory}:ngpus={self.gpus}"
+            settings["resource_spec"] = chunk
+        settings |= {"queue": self.queue, "walltime": self.time}
+        return settings | {ACCOUNTS[self.system]: self.account}
+
+    def _directives(self) -> Any:
+        asked = GPUS[self.system](self.gpus) if self.gpus else None
+        if self.system == "htcondor":
+            pairs = (line.partition("=") for line in self.directives)
+            return {**(asked or {}), **{name.strip(): value.strip() for name, _, value in pairs}}
+        return [*(asked or []), *self.directives]

@@ -1,0 +1,119 @@
+"""What running grids do, for other shells: each keeps a file beside its results."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+from fscil_bench.errors import StoreError
+from fscil_bench.store.files import now, write_text
+from fscil_bench.store.locks import Process
+from fscil_bench.store.runs import Store
+
+EVERY = 2.0
+"""Seconds between two writings."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a grid does.
+
+    Attributes:
+        process: of the command that runs it.
+        started: when, in UTC.
+        updated: when this was written.
+        dashboard: the address of Dask's own pages about it.
+        done: nodes that are finished; failed ones among them.
+        failed: nodes that could not be made.
+        total: nodes in all.
+        running: titles of those that a worker has begun or holds.
+        left: seconds that are left; None while not known.
+    """
+
+    process: Process
+    started: str
+    updated: str
+    dashboard: str
+    done: int
+    failed: int
+    total: int
+    running: tuple[str, ...]
+    left: float | None
+
+    @property
+    def waiting(self) -> int:
+        """How many nodes wait for others, or for a worker."""
+        return self.total - self.done - len(self.running)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what is told of it."""
+        told = f"{self.done} of {self.total} nodes done, {len(self.running)} running, "
+        told += f"{self.waiting} waiting, {self.failed} failed"
+        left = "" if self.left is None else f", about {self.left / 60:.0f} min left"
+        yield f"grid of {self.process.title}, since {self.started}: {told}{left}"
+        if self.process.is_dead():
+            yield "  it has ended without a word; the same command goes on from there"
+            return
+        yield f"  dashboard {self.dashboard}, told at {self.updated}"
+        for title in self.running:
+            yield f"  running: {title}"
+
+
+class StatusFile:
+    """Writes what a grid does, not more often than needed, and removes it in the end."""
+
+    def __init__(self, store: Store, dashboard: str) -> None:
+        self.process, self.started, self.dashboard = Process.this(), now(), dashboard
+        self.path = _folder(store) / f"{self.process.host}-{self.process.pid}.json"
+        self._written = float("-inf")
+
+    def __enter__(self) -> StatusFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write again."""
+        return time.monotonic() - self._written >= EVERY
+
+    def write(
+        self, done: int, failed: int, total: int, running: tuple[str, ...], left: float | None
+    ) -> None:
+        """Write what is done now."""
+        self._written = time.monotonic()
+        told = Status(
+            self.process, self.started, now(), self.dashboard, done, failed, total, running, left
+        )
+        with suppress(StoreError):  # no grid fails for it
+            write_text(self.path, json.dumps(asdict(told), indent=1) + "\n")
+
+
+def grids(store: Store) -> Iterator[Status]:
+    """Yield what the grids on a store do; the files of dead ones are removed once they are told."""
+    for path in sorted(_folder(store).glob("*.json")):
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            told |= {"process": Process(**told["process"]), "running": tuple(told["running"])}
+            status = Status(**told)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue  # it has ended meanwhile
+        yield status
+        if status.process.is_dead():
+            path.unlink(missing_ok=True)
+
+
+def _folder(store: Store) -> Path:
+    return store.results / ".grids"

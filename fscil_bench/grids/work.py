@@ -1,0 +1,168 @@
+"""What a worker does: one node of the graph at a time, with what it keeps between tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from distributed import WorkerPlugin, get_worker
+
+from fscil_bench.errors import FscilError, WriteError
+from fscil_bench.grids.graph import Kind
+from fscil_bench.options import Options
+from fscil_bench.request import RunRequest
+from fscil_bench.running.workbench import Plan, Workbench
+from fscil_bench.spec import Views
+from fscil_bench.store.files import replaced_file
+
+PLUGIN = "fscil-bench"
+SENT = ("results/runs", "results/representations", "cache/features", "cache/pretrained")
+"""What workers that do not share a store send one another."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A node as a worker is told of it.
+
+    Attributes:
+        kind: what is made.
+        key: identifies it.
+        options: where things lie and how to compute, with absolute paths.
+        request: of the first of its runs, or of one that needs it.
+        expected: the key of that run, which the worker must come to as well.
+        seeds: of its runs.
+        view: of a view its name, the half of the data, and how features are read.
+        force: make stored runs again.
+        artifacts: store named arrays too.
+        apart: whether the worker has a store of its own, and sends what it made.
+    """
+
+    kind: Kind
+    key: str
+    options: Options
+    request: RunRequest
+    expected: str
+    seeds: tuple[int, ...] = ()
+    view: tuple[str, str, Views] | None = None
+    force: bool = False
+    artifacts: bool = False
+    apart: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a job: seconds, errors of runs by seed, and files where a store is not shared.
+
+    Files are named as `results/runs/...` or `cache/features/...`.
+    """
+
+    seconds: float = 0.0
+    failures: dict[int, str] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def make(job: Job, *before: Done) -> Done:
+    """Do a job on the worker that this runs on, after those that it needs.
+
+    Raises:
+        FscilError: it failed; only runs that fail do not cost the others of a batch theirs.
+    """
+    benches: Benches = get_worker().plugins[PLUGIN]
+    try:
+        return benches.make(job, before)
+    except FscilError:
+        raise
+    except (Exception, SystemExit) as error:  # nobody else may know its class
+        raise FscilError(f"{type(error).__name__}: {error}") from None
+
+
+class Benches(WorkerPlugin):  # type: ignore[misc]
+    """A worker's workbenches: networks, features and plug-ins stay loaded between tasks."""
+
+    name = PLUGIN
+
+    def __init__(self) -> None:
+        self._benches: dict[Options, Workbench] = {}
+        self._home: TemporaryDirectory[str] | None = None
+        self._made: dict[str, set[str]] = {}
+
+    def teardown(self, worker: Any) -> None:
+        """Remove a store of its own."""
+        del worker
+        if self._home is not None:
+            self._home.cleanup()
+
+    def make(self, job: Job, before: Sequence[Done]) -> Done:
+        """Do a job; see the function of this name."""
+        started = time.perf_counter()
+        home = self._own_home() if job.apart else None
+        bench = self._bench(job, home)
+        there = _files(home) if home else set()
+        if home:
+            for each in before:
+                there |= _unpack(each.files, home)
+        plan = bench.plan(job.request)
+        if plan.spec.key != job.expected:
+            raise FscilError(
+                f"the worker comes to another key than the client ({plan.spec.key}, not "
+                f"{job.expected}): it has other code, plug-ins or data"
+            )
+        failures = _work(bench, plan, job)
+        made = self._made.setdefault(job.key, set())
+        made |= _files(home) - there if home else set()
+        files = {name: (home / name).read_bytes() for name in sorted(made)} if home else {}
+        return Done(time.perf_counter() - started, failures, files)
+
+    def _bench(self, job: Job, home: Path | None) -> Workbench:
+        options = job.options
+        if home is not None:
+            options = options.changed(results=home / "results", cache=home / "cache")
+        if options not in self._benches:
+            self._benches[options] = Workbench.open(options)
+        return self._benches[options]
+
+    def _own_home(self) -> Path:
+        if self._home is None:
+            self._home = TemporaryDirectory(prefix="fscil-bench-", dir=get_worker().local_directory)
+        return Path(self._home.name)
+
+
+def _work(bench: Workbench, plan: Plan, job: Job) -> dict[int, str]:
+    """Make what a job says; return the errors of its runs by seed."""
+    if job.kind == "network":
+        bench.network(plan)
+    elif job.kind == "view" and job.view is not None:
+        bench.extract(plan, bench.network(plan), *job.view)
+    elif job.kind == "learnt":
+        bench.begin(plan)
+    failures = {}
+    for seed in job.seeds:
+        own = replace(plan, spec=plan.spec.model_copy(update={"seed": seed}))
+        try:
+            bench.run(own, job.force, job.artifacts)
+        except WriteError:
+            raise
+        except (Exception, SystemExit) as error:
+            kind = "" if isinstance(error, FscilError) else f"{type(error).__name__}: "
+            failures[seed] = f"{kind}{error}"
+    return failures
+
+
+def _files(home: Path) -> set[str]:
+    """Return the files of a store that others may need."""
+    found = (path for place in SENT for path in (home / place).rglob("*") if path.is_file())
+    return {path.relative_to(home).as_posix() for path in found}
+
+
+def _unpack(files: dict[str, bytes], home: Path) -> set[str]:
+    """Write what another worker made, and return all of its names."""
+    for name, content in files.items():
+        if not (home / name).exists():
+            with suppress(FileExistsError), replaced_file(home / name) as new:
+                new.write_bytes(content)
+    return set(files)
