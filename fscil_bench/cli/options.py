@@ -240,7 +240,7 @@ def command(
 def _parameter(each: Field[Any], hint: Any) -> inspect.Parameter:
     """Return a dataclass's field as an option of the command line."""
     default = inspect.Parameter.empty if each.default is MISSING else each.default
-    if hint == Sequence[str]:
+    if get_origin(hint) is Sequence:
         hint, default = list[str], list(default) if isinstance(default, tuple) else default
     elif hint == Path | str | None:
         hint = str | None  # as a Path, an empty text would be the current folder
