@@ -176,7 +176,7 @@ class _Execution:
             apart=not self.shared,
         )
         before = [futures[key] for key in node.needs]
-        if not self.shared and f"network-{spec.representation.key}" not in futures:
+        if not self.shared and f"network-{spec.representation.key}" not in self.graph.nodes:
             before.append(self._stored_network(spec.representation.key))
         # Clients of one scheduler share what is the same, and only that.
         name = [node.key, str(self.options.results), self.force, self.artifacts, self.shared]

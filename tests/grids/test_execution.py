@@ -1,0 +1,241 @@
+"""Grids on workers: the same results bit for bit, and what happens when something dies."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fscil_bench as fb
+from fscil_bench.cli.app import app
+from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.grids import workers as places
+from fscil_bench.progress import Silent
+from fscil_bench.store.locks import locked
+from fscil_bench.store.runs import Store
+
+distributed = pytest.importorskip("distributed")
+FATAL = Path(__file__).parent / "fatal_methods.py"
+FEW = {"unit_steps": 3, "unit_classes": 2, "epochs": 3}
+LDC = {f"ldc.{name}": value for name, value in FEW.items()}
+PATIENCE = 300.0
+"""Seconds in which something must have happened, on a machine that has much else to do."""
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Any]:
+    """A scheduler in this process with two worker processes."""
+    import dask
+
+    with dask.config.set(places.CONFIG), places._local(2, 0, 1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def inside() -> Iterator[Any]:
+    """A scheduler and a worker in this very process, which start in no time."""
+    from distributed import LocalCluster
+
+    settings = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with LocalCluster(n_workers=1, silence_logs="CRITICAL", **settings) as cluster:
+        yield cluster
+
+
+def run(toy: Any, cluster: Any = None, **asked: Any) -> list[fb.StoredRun]:
+    """Run on a cluster, or serially."""
+    own = {"method": ["ncm", "ldc"], "seed": "0-2", "params": LDC, "threads": 1, **asked}
+    if cluster is not None:
+        through = own.pop("through", "worker")
+        address = cluster.scheduler_address
+        own["workers"] = fb.Workers(scheduler=address, store_through=through)
+    made: list[fb.StoredRun] = fb.run(**toy.settings(**own))
+    return made
+
+
+def same(one: list[fb.StoredRun], two: list[fb.StoredRun]) -> bool:
+    """Return whether runs have the same keys, networks and predictions, in the same order."""
+    return all(
+        (a.key, a.record.network) == (b.key, b.record.network)
+        and np.array_equal(a.predictions, b.predictions)
+        for a, b in zip(one, two, strict=True)
+    )
+
+
+def until(told: Callable[[], object]) -> None:
+    started = time.monotonic()
+    while not told():
+        assert time.monotonic() - started < PATIENCE
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def serial(toy: Any) -> list[fb.StoredRun]:
+    return run(toy)
+
+
+def test_a_grid_equals_the_serial_runs_bit_for_bit(
+    processes: Any, serial: list[fb.StoredRun], new_toy: Any
+) -> None:
+    made = run(new_toy, processes)
+    assert same(made, serial)
+    assert {run.folder.parents[3] for run in made} == {new_toy.folder / "results"}
+    stamps = {run.folder: run.folder.stat().st_mtime_ns for run in made}
+    assert same(run(new_toy, processes), serial)
+    assert {folder: folder.stat().st_mtime_ns for folder in stamps} == stamps, "none is made again"
+
+
+def test_workers_without_the_store_send_what_they_made(
+    processes: Any, serial: list[fb.StoredRun], new_toy: Any
+) -> None:
+    asked = {"method": "ldc", "through": "client"}
+    first = run(new_toy, processes, seed=[0], **asked)
+    again = run(new_toy, processes, seed=[1, 2], **asked)
+    assert same(first + again, serial[3:])
+    assert len(list(new_toy.folder.glob("results/representations/*/weights.safetensors"))) == 1
+    assert not list(new_toy.folder.glob("cache/features/*")), "nobody wrote there"
+
+
+def test_a_killed_worker_is_replaced_and_its_task_repeated(processes: Any, new_toy: Any) -> None:
+    marks = [new_toy.folder / name for name in ("training", "run")]
+    asked: dict[str, Any] = {
+        "method": ["killed"],
+        "representation": "killed_training",
+        "params": {"mark": str(marks[1])},
+        "representation_params": {"mark": str(marks[0])},
+        "plugins": (*new_toy.plugins, FATAL),
+    }
+    made = run(new_toy, processes, **asked)
+    assert all(mark.exists() for mark in marks), "a worker died in the training, one in a run"
+    elsewhere = replace(new_toy, folder=new_toy.folder / "serial")
+    assert same(made, run(elsewhere, **asked)), "the marks are there, so that nothing dies now"
+
+
+def test_what_kills_every_worker_is_named(
+    processes: Any, new_toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes.scheduler, "allowed_failures", 0)
+    words = ["run", *new_toy.words(), "--plugin", str(FATAL), "--threads", "1"]
+    words += ["--scheduler", processes.scheduler_address, "--method", "ncm,killed"]
+    words += ["--set", f"killed.mark={new_toy.folder}/no/such/folder", "--seeds", "1"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    told = " ".join(done.output.split())
+    assert "1 of 2 runs failed; the others are stored" in told
+
+
+def test_a_run_that_always_fails_costs_the_others_nothing(
+    inside: Any, new_toy: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"method": ["failing"], "plugins": (*new_toy.plugins, FATAL), "params": {}}
+    with pytest.raises(FscilError, match=r"^1 of 3 runs failed; the others are stored$"):
+        run(new_toy, inside, progress=True, **asked)
+    told = "failing on toy [cosine], seed 1: method 'failing' failed in session 1: ValueError: one"
+    assert told in capsys.readouterr().err
+    assert sorted(r.spec.seed for r in Store(new_toy.folder / "results").runs()[0]) == [0, 2]
+
+
+def test_a_network_that_cannot_be_trained_costs_all_its_runs(inside: Any, new_toy: Any) -> None:
+    with pytest.raises(FscilError, match=r"^3 of 3 runs failed$"):
+        run(new_toy, inside, method=["ncm"], params={}, overrides={"lr": 1e30})
+
+
+def test_a_scheduler_that_goes_away_is_told(inside: Any, new_toy: Any) -> None:
+    errors: list[BaseException] = []
+
+    def client() -> None:
+        try:
+            run(new_toy, inside, method=["slow"], params={}, plugins=(*new_toy.plugins, FATAL))
+        except FscilError as error:
+            errors.append(error)
+
+    working = threading.Thread(target=client)
+    working.start()
+    store = Store(new_toy.folder / "results", new_toy.folder / "cache")
+    until(lambda: "running: slow on toy [cosine], seeds 0-2" in status(store))
+    told = status(store)
+    assert re.search(r"3 of 4 nodes done, 1 running, 0 waiting, 0 failed", told)
+    assert f"process {os.getpid()} on" in told
+    inside.close()
+    working.join(PATIENCE)
+    [error] = errors
+    assert "the scheduler is gone: what is finished is stored" in str(error)
+    assert status(store) == f"no grid runs on {store.results}\n"
+
+
+def status(store: Store) -> str:
+    return CliRunner().invoke(app, ["status", "--results", str(store.results)]).output
+
+
+def test_a_killed_client_leaves_nobody_and_is_taken_up_again(
+    serial: list[fb.StoredRun], new_toy: Any
+) -> None:
+    words = [sys.executable, "-m", "fscil_bench", "run", *new_toy.words(), "--method", "slow"]
+    words += ["--plugin", str(FATAL), "--seeds", "0-2", "--threads", "1", "--jobs", "1"]
+    store = Store(new_toy.folder / "results", new_toy.folder / "cache")
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True) as client:
+        until(lambda: list(store.results.glob("representations/*/weights.safetensors")))
+        client.send_signal(signal.SIGKILL)
+    assert "it has ended without a word" in status(store)
+    assert status(store) == f"no grid runs on {store.results}\n", "it was told once"
+    until(lambda: not group(client.pid))
+    made = run(new_toy, method=["ncm"], params={})
+    assert same(made, serial[:3]), "the network is the one that the killed grid had made"
+
+
+def group(leader: int) -> list[str]:
+    """Return the processes of a session that still run."""
+    told = subprocess.run(["ps", "-s", str(leader), "-o", "pid="], capture_output=True, text=True)
+    return told.stdout.split()
+
+
+def test_a_plain_command_waits_for_another_that_trains_the_same(toy: Any, new_toy: Any) -> None:
+    key = toy.run().spec.representation.key
+    store = Store(new_toy.folder / "results", new_toy.folder / "cache")
+    told: list[str] = []
+
+    class Said(Silent):
+        def say(self, message: str) -> None:
+            told.append(message)
+
+    second = threading.Thread(target=lambda: new_toy.run(progress=Said()))
+    with locked(store.lock(f"network-{key}"), told.append):
+        second.start()
+        until(lambda: told)
+        assert not (store.representation_folder(key) / "weights.safetensors").exists()
+    second.join(PATIENCE)
+    assert len(store.runs()[0]) == 1
+    assert re.match(r"waiting for process \d+ on .*, which makes the same", told[0])
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"jobs": 2, "scheduler": "tcp://a:1"}, "name one place to work in"),
+        ({"jobs": 0}, "give a number of processes from 1 on"),
+        ({"store_through": "client"}, "goes with --jobs, --scheduler or --cluster"),
+        ({"jobs": 2, "store_through": "me"}, "write worker or client"),
+    ],
+)
+def test_places_that_make_no_sense_are_refused(asked: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        fb.Workers(**asked)
+
+
+def test_without_dask_a_message_says_what_to_install(
+    toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'fscil-bench\[dask\]'"):
+        toy.run(workers=fb.Workers(jobs=2))
