@@ -36,6 +36,7 @@ from fscil_bench.request import (
     several,
     words,
 )
+from fscil_bench.running.commands import for_copies
 from fscil_bench.running.missing import make_missing
 from fscil_bench.running.series import make_all, requested
 from fscil_bench.running.tuning import (
@@ -524,6 +525,12 @@ def make_report(
     target = files_folder(target, part, asked)
     try:
         document = plugin.value(known).build(known.frame, asked)
+        copies = {r.spec.protocol.dataset for r in runs if "unofficial copy" in r.record.told_flags}
+        lacks = [
+            replace(lack, command=for_copies(lack.command, registry, copies))
+            for lack in document.lacks
+        ]
+        document = replace(document, lacks=lacks)
         output = write_document(document, target, name)
     except FscilError as error:
         there = options.results is None or store.results.exists()

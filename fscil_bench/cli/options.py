@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from fscil_bench.running.workbench import Workbench
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-PLACES = ("data_root", "results", "cache")
-"""Options that a command must repeat to find the same data and results."""
+PLACES = ("data_root", "results", "cache", "unofficial_data", "skip_broken")
+"""Options that a command must repeat to find the same data and results, and take them."""
 NO_TEXTS: list[str] = []
 """The default of options that can be repeated; typer reads it, nothing changes it."""
 

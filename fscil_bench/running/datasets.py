@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from fscil_bench.data.cache import ImageCache
@@ -14,7 +15,7 @@ from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import FEATURES, Protocol
 from fscil_bench.running.pseudo import base_training_data
-from fscil_bench.running.sessions import check_dataset
+from fscil_bench.running.sessions import CanonicalShots, check_dataset, refuse_absent_shots
 from fscil_bench.spec import digest_of
 from fscil_bench.store.runs import Store
 
@@ -32,11 +33,14 @@ class Datasets:
         self._feature_files: dict[Path, FeatureFile] = {}
         self._said: set[str] = set()
 
-    def of(self, protocol: Protocol, folder: Path) -> Dataset:
-        """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
+    def of(self, protocol: Protocol, folder: Path, listed: CanonicalShots | None = None) -> Dataset:
+        """Return the protocol's data set, checked against it; `folder` is the protocol's own.
+
+        Before images are decoded, the shots that are `listed` are known to be among them.
+        """
         file = self.feature_file(protocol, folder)
         if file is None:
-            dataset = self._decoded(protocol, folder)
+            dataset = self._decoded(protocol, folder, listed)
         else:
             dataset = self._with_features(protocol, folder, file)
         order, tested = protocol.class_order, protocol.test_from_train
@@ -47,7 +51,9 @@ class Datasets:
             if tested is not None:
                 arranged = base_training_data(arranged, protocol)
             self._arranged[key] = arranged
-        check_dataset(protocol, self._arranged[key])
+        alone = file is not None and dataset.matching == "file"
+        what = f"file of features {file.name!r}" if file is not None and alone else ""
+        check_dataset(protocol, self._arranged[key], what)
         return self._arranged[key]
 
     def find(self, protocol: Protocol, folder: Path) -> None:
@@ -71,8 +77,6 @@ class Datasets:
             return None
         if path not in self._feature_files:
             self._feature_files[path] = read_feature_file(path)
-            for remark in self._feature_files[path].remarks:
-                self.say_once(remark)
         return self._feature_files[path]
 
     def say_once(self, text: str) -> None:
@@ -81,15 +85,17 @@ class Datasets:
             self._said.add(text)
             self.progress.say(text)
 
-    def _decoded(self, protocol: Protocol, folder: Path) -> Dataset:
+    def _decoded(self, protocol: Protocol, folder: Path, listed: CanonicalShots | None) -> Dataset:
         """Return the protocol's data set as its reader gives it."""
         reader, roots = self._reader(protocol, folder)
         request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
         images = request.images.model_dump()
         key = digest_of([reader.name, request.classes, images, request.options, *map(str, roots)])
         if key not in self._read:
-            cache = self._image_cache()
-            self._read[key] = cache.load(reader.value(), reader.digest(), roots, request)
+            check = None if listed is None else partial(refuse_absent_shots, listed, reader.name)
+            self._read[key] = self._image_cache().load(
+                reader.value(), reader.digest(), roots, request, check
+            )
         return self._read[key]
 
     def _with_features(self, protocol: Protocol, folder: Path, file: FeatureFile) -> Dataset:

@@ -31,7 +31,7 @@ from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.datasets import Datasets
 from fscil_bench.running.feature_runs import refuse_unfit
-from fscil_bench.running.sessions import hold_out
+from fscil_bench.running.sessions import CanonicalShots, hold_out
 from fscil_bench.spec import Precision, RepresentationSpec, RunSpec
 from fscil_bench.training.compute import faster_precision
 from fscil_bench.training.features import is_begun
@@ -82,14 +82,16 @@ class Origin(ABC):
     backbone: Backbone
     backbone_code: str
 
-    def load(self, protocol: Protocol, folder: Path) -> Dataset:
+    def load(self, protocol: Protocol, folder: Path, listed: CanonicalShots | None) -> Dataset:
         """Return the data set, once what the origin needs beside it is known to be there.
+
+        The shots that are `listed` are looked for before it is decoded.
 
         Raises:
             DataError: either is missing, damaged, or they do not fit each other.
             UsageError: the origin cannot be what is meant.
         """
-        return self.data.of(protocol, folder)
+        return self.data.of(protocol, folder, listed)
 
     def spec(
         self, brought: Plugin, params: Any, protocol: Protocol, dataset: Dataset
@@ -152,7 +154,7 @@ class Trained(Origin):
         wanted = PUBLISHED if self.made.pretrained else self.protocol.pretraining
         return resolve_pretraining(self.backbone, wanted, weights)
 
-    def load(self, protocol: Protocol, folder: Path) -> Dataset:
+    def load(self, protocol: Protocol, folder: Path, listed: CanonicalShots | None) -> Dataset:
         """Return the data set; of weights and data that are missing one error, data first."""
         try:
             _ = self.pretraining
@@ -162,7 +164,7 @@ class Trained(Origin):
             except DataError as data:
                 raise DataError(f"{data}\n{weights}") from data
             raise
-        return self.data.of(protocol, folder)
+        return super().load(protocol, folder, listed)
 
     def settled(self, spec: RepresentationSpec) -> RepresentationSpec:
         """Return it at the precision that the options ask for.
@@ -209,11 +211,11 @@ class Given(Trained):
 
     roots: ClassVar[Roots] = (given_network, Images, ImageSpec, Protocol.session_classes)
 
-    def load(self, protocol: Protocol, folder: Path) -> Dataset:
+    def load(self, protocol: Protocol, folder: Path, listed: CanonicalShots | None) -> Dataset:
         """Return the data set, likewise; a network that cannot be what is meant is refused."""
         if self.made.is_trained():
             self._refuse_unfit()
-        return super().load(protocol, folder)
+        return super().load(protocol, folder, listed)
 
     def make(self, spec: RunSpec, dataset: Dataset) -> Made:
         """Take the network, and the class means of base features where it has no classifier."""
@@ -272,9 +274,9 @@ class Released(Origin):
         """What it was trained from."""
         return Pretraining(self.network.card.spec.pretraining)
 
-    def load(self, protocol: Protocol, folder: Path) -> Dataset:
+    def load(self, protocol: Protocol, folder: Path, listed: CanonicalShots | None) -> Dataset:
         """Return the data set, whose first classes are the network's."""
-        dataset = super().load(protocol, folder)
+        dataset = super().load(protocol, folder, listed)
         check_classes(self.network, dataset)
         return dataset
 

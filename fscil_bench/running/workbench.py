@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -156,11 +155,13 @@ class Workbench:
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        dataset = origin.load(protocol, folder)
+        drawn = request.index_list is not None or (request.split or protocol.split) != "canonical"
+        listed = None if drawn else read_canonical(protocol, folder)
+        dataset = origin.load(protocol, folder, listed)
         terms = _terms(protocol, dataset, origin.backbone.dim)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
-        split, table = self._split(request, protocol, folder, dataset)
+        split, table = self._split(request, protocol, dataset, listed)
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
@@ -289,14 +290,18 @@ class Workbench:
         return method, maker, self._pretrain(plan, method, maker)
 
     def _split(
-        self, request: RunRequest, protocol: Protocol, folder: Path, dataset: Dataset
+        self,
+        request: RunRequest,
+        protocol: Protocol,
+        dataset: Dataset,
+        listed: CanonicalShots | None,
     ) -> tuple[str, CanonicalShots | None]:
         """Return the split's name and the table of its shots, which are known to be there.
 
         They need not be in a file of features that is the data set: then shots are drawn, unless
         the published ones are asked for.
         """
-        split, table = _split(request, protocol, folder, dataset)
+        split, table = _split(request, protocol, dataset, listed)
         if table is not None:
             try:
                 canonical_shots(table, protocol, dataset)  # known now, and not after base training
@@ -466,7 +471,7 @@ def _checked_reading(method: type[Method], wanted: str) -> Views:
 
 
 def _split(
-    request: RunRequest, protocol: Protocol, folder: Path, dataset: Dataset
+    request: RunRequest, protocol: Protocol, dataset: Dataset, listed: CanonicalShots | None
 ) -> tuple[str, CanonicalShots | None]:
     """Return the split's name and the table of its shots, where they are listed."""
     if request.index_list is not None:
@@ -481,7 +486,7 @@ def _split(
         return f"{OUTLIER}:{fraction:g}", None  # however it was written
     if name not in SPLITS:
         raise UsageError(f"unknown split {name!r}; known: {', '.join(SPLITS)}, outlier:Q")
-    return name, read_canonical(protocol, folder) if name == "canonical" else None
+    return name, listed
 
 
 def _check_extras(method: type[Method], representation: type[Representation]) -> None:

@@ -224,7 +224,7 @@ def test_another_copy_of_the_data_is_said(toy: Any, network: Path, tmp_path: Pat
     taken = run(toy, network=file)
     assert taken.record.flags == (
         "released network: toy cosine, no base training here",
-        f"network trained on another copy of the data, {flag}",
+        "network trained on another copy of the data, unofficial copy",
     )
     assert taken.spec.representation.data_fingerprint == (
         trained_run(toy).spec.representation.data_fingerprint
@@ -382,6 +382,10 @@ def test_several_that_fit_are_told_apart_by_their_key(new_toy: Any, tmp_path: Pa
     path = export(new_toy, tmp_path / "net.safetensors", "--key", chosen.key[:9], *terms)
     card = read_network(path, load_registry()).card
     assert (card.title, card.license, card.spec) == ("Ours", "CC0", chosen)
+    by_file = ["--protocol", str(new_toy.toml), "--cache", str(new_toy.folder / "cache")]
+    export(new_toy, path, "--key", chosen.key, *by_file, "--force")
+    elsewhere = CliRunner().invoke(app, [*words, "--cache", str(tmp_path), "--force"])
+    assert elsewhere.exit_code == 1 and "no finished run" in elsewhere.output
     again = CliRunner().invoke(app, [*words, "--key", chosen.key])
     assert again.exit_code == 2 and "--force replaces it" in again.output
 
