@@ -178,6 +178,7 @@ def status(store: Store) -> str:
     return CliRunner().invoke(app, ["status", "--results", str(store.results)]).output
 
 
+@pytest.mark.slow
 def test_a_killed_client_leaves_nobody_and_is_taken_up_again(
     serial: list[fb.StoredRun], new_toy: Any
 ) -> None:
