@@ -16,8 +16,9 @@ from fscil_bench.episodes.run import plan_episodes
 from fscil_bench.episodes.run import run_episodes as make_episodes
 from fscil_bench.episodes.store import StoredEpisodes, episodes_frame, stored_episodes
 from fscil_bench.errors import FscilError, StoreError, UsageError, shown
+from fscil_bench.grids.execution import run_grid
 from fscil_bench.grids.graph import rows_of
-from fscil_bench.grids.workers import Workers, grid_of
+from fscil_bench.grids.workers import Workers
 from fscil_bench.options import Options, given_path
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry, expand_methods, load_registry
@@ -163,8 +164,7 @@ def run(
         _told(bench.progress, title, made)
 
     if workers.named:
-        carry_out = grid_of(workers)
-        made = carry_out(bench, rows_of(bench, requests), workers, told, force, artifacts)
+        made = run_grid(bench, rows_of(bench, requests), workers, told, force, artifacts)
     else:
         made = make_all(
             [bench.plan(request) for request in requests],

@@ -40,7 +40,7 @@ from fscil_bench.cli.options import (
 from fscil_bench.cli.results import results_app
 from fscil_bench.cli.tune import tune
 from fscil_bench.errors import FscilError, StoreError
-from fscil_bench.grids.workers import Workers, grid_of
+from fscil_bench.grids.workers import Workers
 from fscil_bench.options import Options, given_path
 from fscil_bench.request import parse_seeds, words
 
@@ -118,6 +118,7 @@ def run(
     A run that is stored is not run again. Interrupted training resumes.
     """
     from fscil_bench.cli.summary import summary_line, summary_table
+    from fscil_bench.grids.execution import run_grid
     from fscil_bench.grids.graph import rows_of
     from fscil_bench.running.series import make_all
 
@@ -147,7 +148,7 @@ def run(
 
     try:
         if workers.named:
-            grid_of(workers)(bench, rows, workers, told, force, artifacts)
+            run_grid(bench, rows, workers, told, force, artifacts)
         else:
             make_all(
                 plans,

@@ -8,16 +8,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
-
-from distributed import Future, KilledWorker, as_completed
+from typing import TYPE_CHECKING, Any
 
 from fscil_bench.errors import FscilError, StoreError, WriteError
 from fscil_bench.grids.graph import Graph, Kind, Node, Row, graph_of
 from fscil_bench.grids.status import StatusFile
 from fscil_bench.grids.times import Times
-from fscil_bench.grids.work import Benches, Done, Job, make
-from fscil_bench.grids.workers import Pool, Workers, device_of, opened
+from fscil_bench.grids.work import Done, Job, make
+from fscil_bench.grids.workers import Pool, Workers, device_of, opened, require
 from fscil_bench.options import Options
 from fscil_bench.progress import Task
 from fscil_bench.request import RunRequest
@@ -26,6 +24,9 @@ from fscil_bench.spec import digest_of
 from fscil_bench.store.files import replaced_file, replaced_folder
 from fscil_bench.store.runs import Store, StoredRun
 from fscil_bench.training.features import weights_file
+
+if TYPE_CHECKING:
+    from distributed import Future
 
 Told = Callable[[str, StoredRun | BaseException], None]
 LOOKS = 0.1
@@ -56,8 +57,10 @@ def run_grid(
 
     Raises:
         FscilError: some runs failed, or the scheduler went away; the others are stored.
+        UsageError: Dask is not installed, or no worker can be had.
         WriteError: results cannot be written.
     """
+    require("dask_jobqueue" if workers.cluster else "distributed")
     with opened(workers, bench.options) as pool:
         shared = workers.store_through == "worker"
         graph = graph_of(
@@ -112,7 +115,6 @@ class _Execution:
         if not self.graph.nodes:
             return
         client = self.pool.client
-        client.register_plugin(Benches())
         futures: dict[str, Future] = {}
         with ExitStack() as stack:
             stack.callback(self._cancel, futures)
@@ -129,6 +131,8 @@ class _Execution:
             self.pool.client.cancel(list(futures.values()))
 
     def _take(self, futures: dict[str, Future], status: StatusFile, task: Task) -> None:
+        from distributed import as_completed
+
         coming = as_completed(list(futures.values()), raise_errors=False)
         nodes = {futures[key].key: self.graph.nodes[key] for key in futures}
         done, weight, started = 0, 0.0, time.monotonic()
@@ -223,6 +227,8 @@ class _Execution:
         """Name what failed; what needs it has failed with it."""
         if isinstance(error, WriteError):
             raise error
+        from distributed import KilledWorker
+
         if isinstance(error, KilledWorker):
             own = next(n for n in self.graph.nodes.values() if str(error.task).startswith(n.key))
             error = FscilError(

@@ -8,9 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-from distributed import WorkerPlugin, get_worker
 
 from fscil_bench.errors import FscilError, WriteError
 from fscil_bench.grids.graph import Kind
@@ -20,7 +17,8 @@ from fscil_bench.running.workbench import Plan, Workbench
 from fscil_bench.spec import Views
 from fscil_bench.store.files import replaced_file
 
-PLUGIN = "fscil-bench"
+ATTRIBUTE = "fscil_bench"
+"""Under which name a Dask worker holds its `Benches`."""
 SENT = ("results/runs", "results/representations", "cache/features", "cache/pretrained")
 """What workers that do not share a store send one another."""
 
@@ -72,7 +70,10 @@ def make(job: Job, *before: Done) -> Done:
     Raises:
         FscilError: it failed; only runs that fail do not cost the others of a batch theirs.
     """
-    benches: Benches = get_worker().plugins[PLUGIN]
+    from distributed import get_worker
+
+    worker = get_worker()
+    benches: Benches = vars(worker).setdefault(ATTRIBUTE, Benches(Path(worker.local_directory)))
     try:
         return benches.make(job, before)
     except FscilError:
@@ -81,21 +82,17 @@ def make(job: Job, *before: Done) -> Done:
         raise FscilError(f"{type(error).__name__}: {error}") from None
 
 
-class Benches(WorkerPlugin):  # type: ignore[misc]
-    """A worker's workbenches: networks, features and plug-ins stay loaded between tasks."""
+class Benches:
+    """A worker's workbenches: networks, features and plug-ins stay loaded between tasks.
 
-    name = PLUGIN
+    A store of its own lies in `folder`, and goes with the process.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._benches: dict[Options, Workbench] = {}
         self._home: TemporaryDirectory[str] | None = None
         self._made: dict[str, set[str]] = {}
-
-    def teardown(self, worker: Any) -> None:
-        """Remove a store of its own."""
-        del worker
-        if self._home is not None:
-            self._home.cleanup()
 
     def make(self, job: Job, before: Sequence[Done]) -> Done:
         """Do a job; see the function of this name."""
@@ -128,7 +125,7 @@ class Benches(WorkerPlugin):  # type: ignore[misc]
 
     def _own_home(self) -> Path:
         if self._home is None:
-            self._home = TemporaryDirectory(prefix="fscil-bench-", dir=get_worker().local_directory)
+            self._home = TemporaryDirectory(prefix="fscil-bench-", dir=self._folder)
         return Path(self._home.name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from distributed import Client, SpecCluster
 
     from fscil_bench.grids.jobs import JobFile
-    from fscil_bench.store.runs import StoredRun
 
 CONFIG = {
     "distributed.scheduler.allowed-failures": 3,
@@ -126,21 +125,9 @@ def opened(workers: Workers, options: Options) -> Iterator[Pool]:
         else:
             jobs = workers.jobs or 1
             gpus, threads = min(jobs, _gpus(options)), options.threads or _share(jobs)
-            cluster = stack.enter_context(_local(jobs, gpus, threads))
+            cluster = stack.enter_context(local_cluster(jobs, gpus, threads))
             known = jobs, gpus, threads
         yield Pool(stack.enter_context(Client(cluster)), *known)
-
-
-def grid_of(workers: Workers) -> Callable[..., list[StoredRun]]:
-    """Return `run_grid`, which needs Dask, once it is known to be there.
-
-    Raises:
-        UsageError: it is not.
-    """
-    require("dask_jobqueue" if workers.cluster else "distributed")
-    from fscil_bench.grids.execution import run_grid
-
-    return run_grid
 
 
 def require(package: str) -> None:
@@ -178,7 +165,7 @@ def _reached(address: str, options: Options, stack: ExitStack) -> Pool:
 
 
 @contextmanager
-def _local(jobs: int, gpus: int, threads: int) -> Iterator[SpecCluster]:
+def local_cluster(jobs: int, gpus: int, threads: int) -> Iterator[SpecCluster]:
     """Start processes on this machine; the first have a GPU each, the others see none."""
     from distributed import Nanny, Scheduler, SpecCluster
     from distributed.system import MEMORY_LIMIT

@@ -39,7 +39,7 @@ def processes() -> Iterator[Any]:
     """A scheduler in this process with two worker processes."""
     import dask
 
-    with dask.config.set(places.CONFIG), places._local(2, 0, 1) as cluster:
+    with dask.config.set(places.CONFIG), places.local_cluster(2, 0, 1) as cluster:
         yield cluster
 
 
