@@ -22,6 +22,7 @@ import fscil_bench as fb
 from fscil_bench.cli.app import app
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.grids import workers as places
+from fscil_bench.options import Options
 from fscil_bench.progress import Silent
 from fscil_bench.store.locks import locked
 from fscil_bench.store.runs import Store
@@ -218,6 +219,26 @@ def test_a_plain_command_waits_for_another_that_trains_the_same(toy: Any, new_to
     second.join(PATIENCE)
     assert len(store.runs()[0]) == 1
     assert re.match(r"waiting for process \d+ on .*, which makes the same", told[0])
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "on_gpu", "expected"),
+    [
+        ("auto", 1, True, ("cuda", {"GPU": 1.0})),
+        ("auto", 1, False, ("cpu", {})),
+        ("auto", 0, True, ("cpu", {})),
+        ("cpu", 1, True, ("cpu", {})),
+        ("cuda", 1, False, ("cuda", {"GPU": 1.0})),
+    ],
+)
+def test_a_training_takes_a_gpu_and_runs_on_frozen_features_none(
+    device: str, gpus: int, on_gpu: bool, expected: object
+) -> None:
+    pool = places.Pool(client=None, count=2, gpus=gpus, threads=1)
+    assert places.device_of(pool, Options(device=device), on_gpu) == expected
+    for wrong, having in (("cuda", 0), ("cuda:1", 2)):
+        with pytest.raises(UsageError, match=f"--device {wrong}: "):
+            places.device_of(replace(pool, gpus=having), Options(device=wrong), on_gpu)
 
 
 @pytest.mark.parametrize(
