@@ -400,7 +400,8 @@ def export_features(
         views=views,
     )
     plan = bench.plan(request)
-    made = bench.features(plan, bench.network(plan))["plain"]
+    bench.prepare(plan)
+    made = bench.features(plan, bench.trained(plan))["plain"]
     folder = bench.registry.protocol(request.protocol)[1]
     usual = bench.data.of(plan.spec.protocol.override(class_order="dataset"), folder)
     written = feature_file_of(path.stem, plan.dataset, made.train, made.test, usual.class_keys)

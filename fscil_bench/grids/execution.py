@@ -230,7 +230,9 @@ class _Execution:
         from distributed import KilledWorker
 
         if isinstance(error, KilledWorker):
-            own = next(n for n in self.graph.nodes.values() if str(error.task).startswith(n.key))
+            own = next(
+                n for n in self.graph.nodes.values() if str(error.task).startswith(f"{n.key}-")
+            )
             error = FscilError(
                 f"{own.title}: its worker died {error.allowed_failures + 1} times: it was killed, "
                 "out of memory, or its machine was lost"

@@ -135,7 +135,7 @@ class Graph:
         parts = []
         for kind, name in _PLURALS.items():
             todo = self.missing if kind == "runs" else made[kind]
-            parts.append(f"{todo} {name} to make, {self.stored[kind]} stored")
+            parts.append(f"{name}: {todo} to make, {self.stored[kind]} stored")
         return f"{'; '.join(parts)}; {_hours(list(self.nodes.values()), workers)}"
 
 
@@ -143,7 +143,7 @@ _NAMES = {"network": "network", "view": "features", "learnt": "learnt"}
 _PLURALS: Mapping[Kind, str] = {
     "network": "networks",
     "view": "halves of features",
-    "learnt": "pieces learnt from base data",
+    "learnt": "learnt from base data",
     "runs": "runs",
 }
 
@@ -331,6 +331,7 @@ def _hours(nodes: Sequence[Node], workers: int = 1) -> str:
     unknown = len(nodes) - len(known)
     if not known:
         return "time not known" if nodes else "nothing to do"
-    told = f"about {sum(known) / 3600 / workers:.2f} h"
+    hours = sum(known) / 3600 / workers
+    told = f"about {hours:.1f} h" if hours >= 0.1 else f"about {60 * hours:.1f} min"
     told += f" on {workers} processes" if workers > 1 else ""
     return f"{told}, without {unknown} of unknown time" if unknown else told

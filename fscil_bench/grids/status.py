@@ -48,7 +48,7 @@ class Status:
     @property
     def waiting(self) -> int:
         """How many nodes wait for others, or for a worker."""
-        return self.total - self.done - len(self.running)
+        return max(0, self.total - self.done - len(self.running))
 
     def lines(self) -> Iterator[str]:
         """Yield what is told of it."""

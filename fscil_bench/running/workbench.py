@@ -122,6 +122,7 @@ class Workbench:
         self._features: dict[tuple[str, str, str], Features] = {}
         self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._nonnegative: dict[tuple[str, str], bool] = {}
+        self._learnt: set[str] = set()
 
     @classmethod
     def open(cls, options: Options, progress: Progress | None = None) -> Workbench:
@@ -228,10 +229,14 @@ class Workbench:
     def begin(self, plan: Plan) -> tuple[Method, SessionMaker, float]:
         """Return the same as `start`; what several processes want to make, one of them makes."""
         self.prepare(plan)
-        if not plan.method.has_pretraining():
+        spec = plan.spec
+        learnt = spec.model_copy(update={"seed": 0}).key
+        if learnt in self._learnt or not plan.method.has_pretraining():
             return self.start(plan)
-        with self._alone(f"learnt-{plan.spec.representation.key}-{plan.spec.method}"):
-            return self.start(plan)
+        with self._alone(f"learnt-{spec.representation.key}-{spec.method}"):
+            started = self.start(plan)
+        self._learnt.add(learnt)
+        return started
 
     def prepare(self, plan: Plan) -> None:
         """Make a plan's network and the features that its method reads, unless they are stored."""
@@ -239,6 +244,8 @@ class Workbench:
         if plan.dataset.features is not None:
             return
         for view in dict.fromkeys((*needs.features, *needs.base_views)):
+            if (trained.key, view, plan.spec.views) in self._features:
+                continue
             for half in ("train", "test") if view in needs.features else ("train",):
                 self.extract(plan, trained, view, half, plan.spec.views)
 
@@ -257,6 +264,7 @@ class Workbench:
         """Compute one half of a plan's features in one view, likewise, unless it is stored."""
         if has_features(self.store, trained.key, view, half, views):
             return
+        self.store.check_writable()
         array = plan.dataset.train if half == "train" else plan.dataset.test
         with self._alone(f"view-{trained.key}-{view}-{half}"):
             self._source(plan, trained).load_half(array, half, view, views)

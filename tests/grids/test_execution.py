@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,6 +87,15 @@ def serial(toy: Any) -> list[fb.StoredRun]:
     return run(toy)
 
 
+@pytest.fixture
+def trained_toy(toy: Any, serial: list[fb.StoredRun], new_toy: Any) -> Any:
+    """Return the toy data set with its network and features, and no run."""
+    assert serial
+    for place in ("results/representations", "cache"):
+        shutil.copytree(toy.folder / place, new_toy.folder / place)
+    return new_toy
+
+
 def test_a_grid_equals_the_serial_runs_bit_for_bit(
     processes: Any, serial: list[fb.StoredRun], new_toy: Any
 ) -> None:
@@ -112,6 +122,7 @@ def test_a_killed_worker_is_replaced_and_its_task_repeated(processes: Any, new_t
     marks = [new_toy.folder / name for name in ("training", "run")]
     asked: dict[str, Any] = {
         "method": ["killed"],
+        "seed": "0-1",
         "representation": "killed_training",
         "params": {"mark": str(marks[1])},
         "representation_params": {"mark": str(marks[0])},
@@ -124,12 +135,12 @@ def test_a_killed_worker_is_replaced_and_its_task_repeated(processes: Any, new_t
 
 
 def test_what_kills_every_worker_is_named(
-    processes: Any, new_toy: Any, monkeypatch: pytest.MonkeyPatch
+    processes: Any, trained_toy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes.scheduler, "allowed_failures", 0)
-    words = ["run", *new_toy.words(), "--plugin", str(FATAL), "--threads", "1"]
+    words = ["run", *trained_toy.words(), "--plugin", str(FATAL), "--threads", "1"]
     words += ["--scheduler", processes.scheduler_address, "--method", "ncm,killed"]
-    words += ["--set", f"killed.mark={new_toy.folder}/no/such/folder", "--seeds", "1"]
+    words += ["--set", f"killed.mark={trained_toy.folder}/no/such/folder", "--seeds", "1"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
     told = " ".join(done.output.split())
@@ -137,14 +148,14 @@ def test_what_kills_every_worker_is_named(
 
 
 def test_a_run_that_always_fails_costs_the_others_nothing(
-    inside: Any, new_toy: Any, capsys: pytest.CaptureFixture[str]
+    inside: Any, trained_toy: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = {"method": ["failing"], "plugins": (*new_toy.plugins, FATAL), "params": {}}
+    asked = {"method": ["failing"], "plugins": (*trained_toy.plugins, FATAL), "params": {}}
     with pytest.raises(FscilError, match=r"^1 of 3 runs failed; the others are stored$"):
-        run(new_toy, inside, progress=True, **asked)
+        run(trained_toy, inside, progress=True, **asked)
     told = "failing on toy [cosine], seed 1: method 'failing' failed in session 1: ValueError: one"
     assert told in capsys.readouterr().err
-    assert sorted(r.spec.seed for r in Store(new_toy.folder / "results").runs()[0]) == [0, 2]
+    assert sorted(r.spec.seed for r in Store(trained_toy.folder / "results").runs()[0]) == [0, 2]
 
 
 def test_a_network_that_cannot_be_trained_costs_all_its_runs(inside: Any, new_toy: Any) -> None:
@@ -152,21 +163,27 @@ def test_a_network_that_cannot_be_trained_costs_all_its_runs(inside: Any, new_to
         run(new_toy, inside, method=["ncm"], params={}, overrides={"lr": 1e30})
 
 
-def test_a_scheduler_that_goes_away_is_told(inside: Any, new_toy: Any) -> None:
+def test_a_scheduler_that_goes_away_is_told(inside: Any, trained_toy: Any) -> None:
     errors: list[BaseException] = []
 
     def client() -> None:
         try:
-            run(new_toy, inside, method=["slow"], params={}, plugins=(*new_toy.plugins, FATAL))
+            run(
+                trained_toy,
+                inside,
+                method=["slow"],
+                params={},
+                plugins=(*trained_toy.plugins, FATAL),
+            )
         except FscilError as error:
             errors.append(error)
 
     working = threading.Thread(target=client)
     working.start()
-    store = Store(new_toy.folder / "results", new_toy.folder / "cache")
+    store = Store(trained_toy.folder / "results", trained_toy.folder / "cache")
     until(lambda: "running: slow on toy [cosine], seeds 0-2" in status(store))
     told = status(store)
-    assert re.search(r"3 of 4 nodes done, 1 running, 0 waiting, 0 failed", told)
+    assert re.search(r"0 of 1 nodes done, 1 running, 0 waiting, 0 failed", told)
     assert f"process {os.getpid()} on" in told
     inside.close()
     working.join(PATIENCE)

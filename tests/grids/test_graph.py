@@ -115,7 +115,7 @@ def test_a_dry_run_tells_what_would_be_made_and_makes_nothing(new_toy: Any) -> N
         "features  plain, train images, toy [cosine]: time not known",
         "features  plain, test images, toy [cosine]: time not known",
         "runs      ncm on toy [cosine], seeds 0-9: 10 runs in 1 batch, time not known",
-        "1 networks to make, 0 stored; 2 halves of features to make, 0 stored; 0 pieces learnt "
-        "from base data to make, 0 stored; 10 runs to make, 0 stored; time not known",
+        "networks: 1 to make, 0 stored; halves of features: 2 to make, 0 stored; learnt from base "
+        "data: 0 to make, 0 stored; runs: 10 to make, 0 stored; time not known",
     ]
     assert not (new_toy.folder / "results").exists()
