@@ -61,25 +61,32 @@ def run_grid(
         WriteError: results cannot be written.
     """
     require("dask_jobqueue" if workers.cluster else "distributed")
-    with opened(workers, bench.options) as pool:
-        shared = workers.store_through == "worker"
-        graph = graph_of(
-            bench.store, rows, Times(bench.store), pool.count, force, artifacts, shared
-        )
-        bench.progress.say(
-            f"{pool.count} workers of {pool.threads} thread{'s' * (pool.threads > 1)}, "
-            f"{pool.gpus} with a GPU; dashboard {pool.client.dashboard_link}"
-        )
-        bench.progress.say(graph.summary(pool.count))
-        for (number, seed), run in graph.runs.items():
-            told(rows[number].title((seed,)), run)
-        execution = _Execution(bench, graph, pool, told, force, artifacts, shared)
-        execution.run()
-    made = {**execution.made, **{run.key: run for run in graph.runs.values()}}
+    shared, times = workers.store_through == "worker", Times(bench.store)
+
+    def planned(count: int) -> Graph:
+        return graph_of(bench.store, rows, times, count, force, artifacts, shared)
+
+    graph = planned(workers.count)
+    made = {run.key: run for run in graph.runs.values()}
+    for (number, seed), run in graph.runs.items():
+        told(rows[number].title((seed,)), run)
+    failed = 0
+    if graph.nodes:
+        with opened(workers, bench.options) as pool:
+            graph = graph if pool.count == workers.count else planned(pool.count)
+            bench.progress.say(
+                f"{pool.count} workers of {pool.threads} thread{'s' * (pool.threads > 1)}, "
+                f"{pool.gpus} with a GPU; dashboard {pool.client.dashboard_link}"
+            )
+            bench.progress.say(graph.summary(pool.count))
+            execution = _Execution(bench, graph, pool, told, force, artifacts, shared)
+            execution.run()
+        made |= execution.made
+        failed = execution.failed
     keys = [row.key(seed) for row in rows for seed in row.seeds]
-    if execution.failed:
+    if failed:
         rest = "; the others are stored" if made else ""
-        raise FscilError(f"{execution.failed} of {len(keys)} runs failed{rest}")
+        raise FscilError(f"{failed} of {len(keys)} runs failed{rest}")
     return [made[key] for key in keys]
 
 
@@ -112,8 +119,6 @@ class _Execution:
             FscilError: the scheduler went away.
             WriteError: results cannot be written; what is not begun is not begun any more.
         """
-        if not self.graph.nodes:
-            return
         client = self.pool.client
         futures: dict[str, Future] = {}
         with ExitStack() as stack:

@@ -134,6 +134,7 @@ def test_a_killed_worker_is_replaced_and_its_task_repeated(processes: Any, new_t
     assert same(made, run(elsewhere, **asked)), "the marks are there, so that nothing dies now"
 
 
+@pytest.mark.slow
 def test_what_kills_every_worker_is_named(
     processes: Any, trained_toy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
