@@ -227,7 +227,10 @@ def test_what_is_lacking_is_asked_for_on_the_nearest_recipe(write: Any, ledger: 
 
     lacks = {lack.what: lack.command for lack in ledger().lacks}
 
-    assert set(lacks) == {"for CEC", "for TEEN", "for FACT, FACT (released log)", "for SAVC"}
+    assert set(lacks) == {
+        *("for CEC", "for TEEN", "for FACT, FACT (released log)", "for SAVC"),
+        "for LIMIT (released log), LIMIT",
+    }
     assert "--method cec_trained --protocol cifar100_cec --seeds 0-9" in lacks["for CEC"]
     assert "--method teen --protocol cifar100_fact --seeds 0-9" in lacks["for TEEN"]
     of_fact = lacks["for FACT, FACT (released log)"]
