@@ -57,6 +57,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "ranpac_calibrated": [{"projections": 0, "alpha": 0, "samples_per_class": 1}],
     "sppr": [{"base_rows": "kept"}],
     "teen": [{"space": "tukey"}, {"mean": "unit", "alpha": 1}, {"kappa": 0}],
+    "topic": [{"epochs": 1, "anchor": "paper", "anchor_weight": 0.5}, {"epochs": 0}],
 }
 
 
