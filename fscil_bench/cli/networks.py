@@ -23,7 +23,7 @@ networks_app = typer.Typer(
 
 
 @networks_app.command(name="list")
-@command(only=("results", "cache", "plugins"))
+@command(only=("results",))
 def list_(options: Options) -> None:
     """List the networks that come along, and those that were trained here."""
     from fscil_bench.data.listing import megabytes
@@ -31,7 +31,7 @@ def list_(options: Options) -> None:
     from fscil_bench.store.runs import Store, told_flag
     from fscil_bench.training.networks import packaged_networks, stored_networks
 
-    for network in packaged_networks(load_registry(options.plugin_files)):
+    for network in packaged_networks(load_registry()):
         card, size = network.card, network.path.stat().st_size
         flags = "".join(f", {told_flag(flag)}" for flag in card.copy_flags)
         show(
