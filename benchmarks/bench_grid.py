@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +23,7 @@ import fscil_bench as fb
 from fscil_bench.grids.graph import graph_of, rows_of
 from fscil_bench.grids.times import Times
 from fscil_bench.options import Options
+from fscil_bench.request import words
 from fscil_bench.running.series import requested
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.training.compute import peak_memory
@@ -34,15 +36,15 @@ PROTOCOL: dict[str, Any] = {
 }
 
 
-def compared(runs: int, jobs: int, folder: Path) -> dict[str, float | bool]:
+def compared(methods: Sequence[str], runs: int, jobs: int, folder: Path) -> dict[str, float | bool]:
     """Return the seconds of `runs` runs, serially and on workers, and whether both agree.
 
     The start of workers is told apart: it does not grow with the grid.
     """
-    seeds = range(max(1, runs // len(METHODS)))
+    seeds = range(max(1, runs // len(methods)))
     ready = folder / "ready"
     fb.run(
-        METHODS, seed=[max(seeds) + 1], results=ready, cache=folder / "cache", threads=1, **PROTOCOL
+        methods, seed=[max(seeds) + 1], results=ready, cache=folder / "cache", threads=1, **PROTOCOL
     )  # trains the network, and computes its features
     seconds, made = {}, {}
     for name, workers in (("serial", fb.Workers()), ("grid", fb.Workers(jobs=jobs))):
@@ -51,7 +53,7 @@ def compared(runs: int, jobs: int, folder: Path) -> dict[str, float | bool]:
         (results / "representations").symlink_to(ready / "representations")
         started = time.perf_counter()
         made[name] = fb.run(
-            METHODS,
+            methods,
             seed=seeds,
             results=results,
             cache=folder / "cache",
@@ -62,7 +64,7 @@ def compared(runs: int, jobs: int, folder: Path) -> dict[str, float | bool]:
         seconds[name] = time.perf_counter() - started
     started = time.perf_counter()
     fb.run(
-        METHODS[0],
+        methods[0],
         seed=[0],
         force=True,
         results=folder / "grid",
@@ -109,6 +111,7 @@ def main() -> None:
     """Measure what the options ask for, and print it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=0, help="runs to make twice; 200 are usual")
+    parser.add_argument("--methods", default=",".join(METHODS), help="on frozen features")
     parser.add_argument("--jobs", type=int, default=2, help="workers")
     parser.add_argument("--plan", type=int, default=0, help="runs to plan; 100000 are usual")
     asked = parser.parse_args()
@@ -116,7 +119,11 @@ def main() -> None:
         sys.exit("--runs or --plan: say what to measure")
     with TemporaryDirectory() as folder:
         if asked.runs:
-            print(json.dumps(compared(asked.runs, asked.jobs, Path(folder)), indent=1))
+            print(
+                json.dumps(
+                    compared(words(asked.methods), asked.runs, asked.jobs, Path(folder)), indent=1
+                )
+            )
         if asked.plan:
             print(json.dumps(planned(asked.plan, Path(folder)), indent=1))
 
