@@ -56,7 +56,10 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "folder": lambda run: str(run.folder),
 }
 _COSTS = ("learn_seconds", "score_seconds", "state_bytes")
-_METRICS = ("accuracy", "base", "new", "latest", "harmonic", "harmonic_classes", "images")
+_METRICS = (
+    *("accuracy", "base", "new", "latest", "harmonic", "harmonic_classes", "new_sessions"),
+    *("forgetting", "images"),
+)
 SESSION_COLUMNS = ("session", "classes_seen", *_METRICS, *_COSTS)
 """Columns that differ from session to session; all others say the same of a whole run."""
 
