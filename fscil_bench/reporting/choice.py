@@ -283,10 +283,13 @@ def plain_command(
     return f"fscil-bench run {shlex.join([*words, '--seeds', str(seeds)])}"
 
 
-def own_rows(found: Chosen) -> Chosen:
-    """Return the rows on their protocol's own shots, sessions and recipe; all, if there is none."""
+def own_rows(found: Chosen, *apart: str) -> Chosen:
+    """Return the rows on their protocol's own shots, sessions and recipe; all, if there is none.
+
+    But for the fields `apart` of the protocol.
+    """
     registry, split = found.results.registry, _own_split(found)
-    own = found.where(lambda spec: on_own_terms(spec, registry, split=split))
+    own = found.where(lambda spec: on_own_terms(spec, registry, *apart, split=split))
     return own if own.labels else found
 
 

@@ -190,8 +190,8 @@ MEASURES: Mapping[str, Measure] = {
         _LOSS(
             "average_forgetting",
             "Avg forgetting",
-            "Avg forgetting is the mean over all sessions but the last of the highest accuracy on a "
-            "session's classes before the last session minus that after it, in percentage points "
+            "Avg forgetting is the mean over all sessions but the last of the highest accuracy on "
+            "their classes before the last session minus that after it, in percentage points "
             "(Chaudhry et al., 2018, eq. 3; lower is better).",
             of=lambda f: 100 * _last(f, "forgetting"),
         ),
