@@ -90,7 +90,7 @@ def session_metrics(
             return (correct[high] - correct[low]) / count if count else math.nan
 
         base, new = part(0, base_classes), part(base_classes, seen)
-        sessions.append([part(*edges[own : own + 2]) for own in range(session + 1)])
+        sessions.append([part(edges[own], edges[own + 1]) for own in range(session + 1)])
         result.append(
             SessionMetrics(
                 accuracy=part(0, seen),

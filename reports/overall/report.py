@@ -108,7 +108,7 @@ class Overall(Report):
         parts: list[Part] = [
             Notes([_scope(cells), *_conclusions(sums, pairs, ranked, measure)]),
             Table("overall", sums, _summary_columns(measure), caption=_ranked_text(ranked)),
-            _cell_table(sums.index, ranked, measure),
+            _cell_table(list(sums.index), ranked, measure),
             _figure(sums, ranked, measure),
             Section("Every two methods", [*_pair_parts(pairs, [*sums.index, *rest], measure)]),
             _rule(params, measure),

@@ -75,7 +75,7 @@ def summary(methods: Sequence[str], tasks: Sequence[Task]) -> pd.DataFrame:
             interquartile_mean(np.concatenate(each, axis=-1), weights) for each in (tasks, drawn)
         ),
     }
-    columns = {}
+    columns: dict[str, np.ndarray] = {}
     for name, (value, samples) in found.items():
         low, high = np.quantile(samples, (0.025, 0.975), axis=0)
         columns |= {name: value, f"{name}_low": low, f"{name}_high": high}
