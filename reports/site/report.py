@@ -258,7 +258,7 @@ def _compared(entries: Sequence[Entry]) -> dict[str, Any]:
 
     most = max(len(entry.runs) for entry in entries)
     return {
-        "figures": [{"heading": c.heading, "best": c.best} for c in measure_columns(*SHOWN)],
+        "figures": [column.heading for column in measure_columns(*SHOWN)],
         "t": [round(float(stdtrit(freedom, 0.975)), 6) for freedom in range(1, most)],
         "rows": [
             {

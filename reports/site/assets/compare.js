@@ -46,7 +46,7 @@
       : pairs ? "One pair shares its seeds: no interval." : "They do not stand on equal terms or share no seed: no interval, and the difference is not the methods' alone.");
     const compared = document.getElementById("compared");
     compared.tHead.replaceChildren(line(["", one.name, two.name, "Difference"], "th"));
-    compared.tBodies[0].replaceChildren(...figures.map(({ heading }, i) => {
+    compared.tBodies[0].replaceChildren(...figures.map((heading, i) => {
       const { mean, half } = found[i];
       const interval = half === undefined || half === null ? "" : ` ± ${text(half)}`;
       return line([heading, text(one.means[i]), text(two.means[i]), mean === null ? "–" : signed(mean) + interval]);

@@ -164,7 +164,7 @@ def test_sorts_filters_and_toggles(opened: Any) -> None:
     assert page.execute_script(NAMES) == ["ncm"]
     # The address holds the view, for whoever opens it.
     shown = page.current_url.partition("#")[2]
-    assert shown == "terms=*&split=outlier%3A0.2&published=0"
+    assert shown == "terms=*&published=0&split=outlier%3A0.2"
     page.get("about:blank")
     opened("index.html#" + shown)
     assert page.execute_script(NAMES) == ["ncm"]
