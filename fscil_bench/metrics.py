@@ -14,6 +14,10 @@ import numpy as np
 
 NOT_SCORED = -1
 """Stored in place of a prediction where a test sample's class has not been seen yet."""
+CONFIDENCE, OWN = "scores/confidence", "scores/own"
+"""Names of a session's arrays that say more of its scores than predictions do."""
+BINS = 15
+"""Of confidence, equally wide."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,19 @@ def _mean(accuracies: np.ndarray) -> float:
     """Return the mean over the classes that have test samples; NaN where none has."""
     there = accuracies[~np.isnan(accuracies)]
     return float(there.mean()) if len(there) else math.nan
+
+
+def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """Return the expected calibration error (Guo et al., ICML 2017, eq. 3) over `BINS` bins.
+
+    Args:
+        confidence: (n,) in [0, 1].
+        correct: (n,) bool.
+    """
+    bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    # n cancels: a bin's share of the samples times the gap of its means.
+    gaps = np.bincount(bins, weights=correct - confidence.astype(np.float64), minlength=BINS)
+    return float(np.abs(gaps).sum() / len(bins)) if len(bins) else math.nan
 
 
 def average_accuracy(accuracies: Sequence[float]) -> float:

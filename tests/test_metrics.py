@@ -13,6 +13,7 @@ from fscil_bench.metrics import (
     average_accuracy,
     average_forgetting,
     base_forgetting,
+    calibration_error,
     harmonic_mean,
     mean_interval,
     performance_drop,
@@ -109,6 +110,14 @@ def test_average_forgetting_by_hand() -> None:
     assert average_forgetting(table[:1]) == 0
     # A session without test images.
     assert average_forgetting([[0.8], [0.9, math.nan], [0.6, math.nan, 0.7]]) == pytest.approx(0.3)
+
+
+def test_calibration_error_by_hand() -> None:
+    # Bins of 1/15: 0.95 and 0.96 share one, of whose two one is right; 0.5 is alone and right.
+    confidence = np.array([0.95, 0.96, 0.5], dtype=np.float32)
+    error = calibration_error(confidence, np.array([True, False, True]))
+    assert error == pytest.approx((abs(1 - 0.95 - 0.96) + 0.5) / 3, abs=1e-6)
+    assert calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0
 
 
 def test_interval_by_hand() -> None:

@@ -52,6 +52,8 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "version": lambda run: run.spec.version,
     "pretrain_seconds": lambda run: run.record.pretrain_seconds,
     "peak_memory": lambda run: run.record.peak_memory,
+    "own_labels": lambda run: run.own_labels(-1),
+    "calibration_error": lambda run: run.calibration_error(-1),
     "created": lambda run: run.record.created,
     "folder": lambda run: str(run.folder),
 }

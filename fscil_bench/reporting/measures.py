@@ -210,6 +210,26 @@ MEASURES: Mapping[str, Measure] = {
             "classes of a session, over its width (Tang et al., 2024).",
             of=lambda f: 100 * _generalised_area(f),
         ),
+        _ACCURACY(
+            "new_own_labels",
+            "New, own labels",
+            "New, own labels is counted after the last session over test images of later classes "
+            "with these alone to choose from: no figure of FSCIL, whose label space is joint (runs "
+            "made with --artifacts).",
+            of=lambda f: 100 * _first(f, "own_labels"),
+        ),
+        Measure(
+            "ece",
+            "ECE",
+            r"ECE is the expected calibration error after the last session, in \%: over 15 bins of "
+            "confidence the mean gap to accuracy (Guo et al., 2017, eq. 3; lower is better); "
+            "confidence is the softmax of scores as the method gives them (runs made with "
+            "--artifacts).",
+            "lowest",
+            "%",
+            lambda f: 100 * _first(f, "calibration_error"),
+            limits=PERCENT,
+        ),
         _COST(
             "seconds",
             "Seconds",

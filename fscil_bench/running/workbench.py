@@ -35,6 +35,7 @@ from fscil_bench.request import RunRequest
 from fscil_bench.running.feature_runs import NoBackbone, of_features, refuse_unfit
 from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
 from fscil_bench.running.runner import named, run_sessions
+from fscil_bench.running.scores import recorded
 from fscil_bench.running.sessions import (
     LISTED,
     OUTLIER,
@@ -241,6 +242,8 @@ class Workbench:
                 return found
             artifacts = artifacts or self.store.has_artifacts(plan.spec)
         method, maker, pretrain_seconds = self.start(plan)
+        if artifacts:
+            method = recorded(method, plan.spec.protocol.base_classes)
         outcome = run_sessions(method, maker, artifacts, self.progress)
         record = RunRecord(
             key=plan.spec.key,
