@@ -57,11 +57,19 @@ def compared_pairs(chosen: Chosen, against: Collection[str] = ()) -> pd.DataFram
     return pairs.assign(outcome=[_outcome(pair) for pair in pairs.itertuples()])
 
 
-def sentences(pairs: pd.DataFrame) -> list[str]:
-    """Return a sentence for each pair of one figure, first of all one if no difference can hold."""
+def sentences(pairs: pd.DataFrame, selectors: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each pair of one figure, first of all one if no difference can hold.
+
+    Args:
+        pairs: the figure's lines of `compared_pairs`.
+        selectors: how a user asks for a row, by its name in `pairs`.
+    """
     tested = pairs[pairs["n"] >= FEWEST_PAIRS]
     lines = [_sentence(pair, len(tested)) for pair in pairs.itertuples()]
-    return [*([_hopeless(tested)] if _most(tested) < pairs_needed(len(tested)) else []), *lines]
+    return [
+        *([_hopeless(tested, selectors)] if _most(tested) < pairs_needed(len(tested)) else []),
+        *lines,
+    ]
 
 
 def _most(tested: pd.DataFrame) -> int:
@@ -69,7 +77,7 @@ def _most(tested: pd.DataFrame) -> int:
     return int(tested["n"].max()) if len(tested) else 2**31
 
 
-def _hopeless(tested: pd.DataFrame) -> str:
+def _hopeless(tested: pd.DataFrame, selectors: Mapping[str, str]) -> str:
     """Say that no difference can hold, and from how many seeds or rows on one can."""
     most, rows = _most(tested), list(dict.fromkeys([*tested["first"], *tested["second"]]))
     text = (
@@ -79,8 +87,9 @@ def _hopeless(tested: pd.DataFrame) -> str:
     )
     alone = len(rows) - 1
     if alone < len(tested):
+        asked = shlex.quote(f"against={selectors[rows[0]]}")
         text += (
-            f"; one row with each of the others (--set {shlex.quote(f'against={rows[0]}')}) is "
+            f"; one row with each of the others (--set {asked}) is "
             f"{alone} comparisons, for which {pairs_needed(alone)} pairs are enough"
         )
     return f"{text}."

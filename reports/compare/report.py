@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -117,7 +118,7 @@ class Compare(Report):
         return Document(
             title=f"Compared on {protocol.title} ({protocol.name})",
             parts=[
-                Notes(sentences(pairs[pairs["figure"] == "last session"])),
+                Notes(sentences(pairs[pairs["figure"] == "last session"], _selectors(full, names))),
                 _row_table(rows, full_names),
                 *(
                     Section(str(figure).capitalize(), [Table(_stem(figure), own, PAIR_COLUMNS)])
@@ -154,6 +155,15 @@ def _short_names(chosen: Chosen) -> dict[str, str]:
     methods = pd.Series([chosen.spec(label).method for label in chosen.labels])
     numbers = (methods.groupby(methods).cumcount() + 1).astype(str)
     return dict(zip(chosen.labels, methods + " #" + numbers, strict=True))
+
+
+def _selectors(full: Chosen, names: Mapping[str, str]) -> dict[str, str]:
+    """Return how a user asks for each row, by its short name: its method, or its whole label."""
+    methods = Counter(spec.method for spec in full.specs.values())
+    return {
+        names[label]: spec.method if methods[spec.method] == 1 else label
+        for label, spec in full.specs.items()
+    }
 
 
 def _row_table(rows: pd.DataFrame, full: Mapping[str, str]) -> Table:

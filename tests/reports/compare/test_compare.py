@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -83,6 +84,19 @@ def test_what_can_never_hold_is_said_first_and_one_reference_helps(
     assert lines(alone)["c", "a"]["p_holm"] == pytest.approx(4 * 2 / 128)
     assert lines(alone)["c", "a"]["mean"] < 0 < lines(alone)["c", "d"]["mean"]
     assert "(--set against" not in alone.text
+
+
+def test_the_reference_that_is_proposed_can_be_asked_for(write_last: Any, make: Any) -> None:
+    names = {f"parameter_{i}": i for i in range(6)}
+    rows = (("ldc", names), ("ldc", {name: 9 for name in names}), ("c", {}), ("d", {}))
+    for place, (method, params) in enumerate(rows):
+        write_last(method, [30 - place * (1 + seed) for seed in range(6)], params=params)
+
+    (proposed,) = re.findall(r"--set '?against=(.*?)'?\) is", make(Compare, {"all": True}).text)
+
+    assert proposed.startswith("ldc (parameter_0=0, ")
+    alone = lines(make(Compare, {"all": True, "against": proposed}))
+    assert {first for first, _ in alone} == {proposed} and len(alone) == 3
 
 
 def test_too_few_pairs_show_nothing_and_are_not_corrected_over(write_last: Any, make: Any) -> None:
