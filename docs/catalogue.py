@@ -9,7 +9,7 @@ import ast
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,7 @@ def _first(plugin: Plugin) -> str:
     value = plugin.value
     if isinstance(value, Protocol):
         return f"{value.base_classes} base classes, {value.sessions} sessions, {value.shot} shots"
-    return prose((inspect.getdoc(value) or "").partition("\n\n")[0]).replace("](../../", "](../../")
+    return prose((inspect.getdoc(value) or "").partition("\n\n")[0])
 
 
 def _page(plugin: Plugin, registry: Registry) -> str:
@@ -181,8 +181,8 @@ def _method(plugin: Plugin, registry: Registry) -> Iterator[str]:
         *(["does ordinary few-shot classification"] if method.learns_episodes() else []),
     ]
     yield f"In short: {'; '.join(facts)}."
-    extra = f" --representation {needs.extras and plugin.name}" if needs.extras else ""
-    yield _shell(f"fscil-bench run --method {plugin.name}{extra} --protocol glyphs --seeds 0-9")
+    brought = _bringing(needs.extras, registry)
+    yield _shell(f"fscil-bench run --method {plugin.name}{brought} --protocol glyphs --seeds 0-9")
     yield from _parameters(plugin)
     if method.tuning_grid:
         tried = (
@@ -191,6 +191,12 @@ def _method(plugin: Plugin, registry: Registry) -> Iterator[str]:
         )
         yield f"`fscil-bench tune` tries {'; '.join(tried)}."
     yield from _counterparts(plugin, registry)
+
+
+def _bringing(extras: tuple[str, ...], registry: Registry) -> str:
+    """Return the option that names a representation with those tensors; "" if none is needed."""
+    fit = (p.name for p in _plugins(registry, "representation") if {*extras} <= {*p.value.extras})
+    return f" --representation {next(fit)}" if extras else ""
 
 
 def _representation(plugin: Plugin, _: Registry) -> Iterator[str]:
@@ -214,7 +220,7 @@ def _backbone(plugin: Plugin, _: Registry) -> Iterator[str]:
         yield f"Features: {own.dim} dimensions." + (
             f" Input: {transform.size} × {transform.size} pixels." if transform else ""
         )
-        yield f"Weights it can start from: {weights.title if weights else 'none, it is trained here'}."
+        yield f"Weights it can start from: {weights.title if weights else 'none'}."
 
 
 def _report(plugin: Plugin, _: Registry) -> Iterator[str]:
@@ -232,7 +238,8 @@ def _protocol(plugin: Plugin, registry: Registry) -> Iterator[str]:
     facts = {
         "data set": f"`{protocol.dataset}`",
         "base classes": str(protocol.base_classes),
-        "sessions": f"{protocol.sessions} of {protocol.way_text} new classes, {protocol.shot} shots each",
+        "sessions": f"{protocol.sessions} of {protocol.way_text} new classes",
+        "images of a new class": str(protocol.shot),
         "shots": "published" if protocol.split == "canonical" else "drawn by seed",
         "backbone": f"`{protocol.backbone}`, pre-training {protocol.pretraining}",
         "images": f"{protocol.images.size} pixels",
@@ -323,7 +330,9 @@ def _counterparts(plugin: Plugin, registry: Registry) -> Iterator[str]:
                 first, *_, last = row.accuracies(other.value.sessions)
                 chosen = "on test data" if row.test_chosen else ""
                 link = f"[`{other.name}`](../protocols/{other.name}.md)"
-                lines.append((link, escape_markdown(row.method), f"{first:.2f}", f"{last:.2f}", chosen))
+                lines.append(
+                    (link, escape_markdown(row.method), f"{first:.2f}", f"{last:.2f}", chosen)
+                )
     if lines:
         heads = ["Protocol", "Published row", "Session 0", "Last session", "Epoch chosen"]
         yield f"## Published rows of it\n\nNot measured here.\n\n{_table(heads, lines)}"
@@ -332,7 +341,13 @@ def _counterparts(plugin: Plugin, registry: Registry) -> Iterator[str]:
 def _measures() -> str:
     """Return the page of every measure with its formula."""
     rows = (
-        (f"`{each.key}`", escape_markdown(each.heading), each.unit, each.better, escape_markdown(each.formula))
+        (
+            f"`{each.key}`",
+            escape_markdown(each.heading),
+            each.unit,
+            each.better,
+            escape_markdown(each.formula),
+        )
         for each in MEASURES.values()
     )
     heads = ["Key in frames", "Heading", "Unit", "Good end", "Formula"]
@@ -348,7 +363,11 @@ def _commands() -> str:
             (", ".join(f"`{name}`" for name in each.opts), prose(getattr(each, "help", "") or ""))
             for each in command.params
         )
-        parts += [f"## {words}", prose(inspect.cleandoc(command.help or "")), _table(["", ""], rows)]
+        parts += [
+            f"## {words}",
+            prose(inspect.cleandoc(command.help or "")),
+            _table(["", ""], rows),
+        ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
