@@ -123,7 +123,7 @@ def _from_top(file: Path) -> str:
 def prose(text: str) -> str:
     """Return a docstring's text as Markdown: signs of mathematics stay, notes become links."""
     outside = text.split("`")[::2]
-    told = [re.sub(r"[^\n]+", lambda line: escape_markdown(line[0]), each) for each in outside]
+    told = [re.sub(r"\S(.*\S)?", lambda line: escape_markdown(line[0]), each) for each in outside]
     code = [f"`{' '.join(each.split())}`" for each in text.split("`")[1::2]]
     joined = "".join(a + b for a, b in zip(told, [*code, ""], strict=True))
     return re.sub(r"docs/((?:\w+/)*(\w+))\.md", r"[\2](../../\1.md)", joined)
@@ -271,14 +271,16 @@ def _protocol(plugin: Plugin, registry: Registry) -> Iterator[str]:
 def _parameters(plugin: Plugin) -> Iterator[str]:
     """Yield a table of the parameters, and of those that papers state for a protocol."""
     schema = TypeAdapter(plugin.value.Params).json_schema()
-    meanings = _meanings(plugin.value.Params)
+    about, meanings = _meanings(plugin.value.Params)
     rows = [
-        [f"`{name}`", kind_of(about), _default(about.get("default")), prose(meanings.get(name, ""))]
-        for name, about in schema.get("properties", {}).items()
+        [f"`{name}`", kind_of(field), _default(field.get("default")), prose(meanings.get(name, ""))]
+        for name, field in schema.get("properties", {}).items()
     ]
     if rows:
         told = _table(["Parameter", "Type", "Default", ""], rows)
-        yield f"## Parameters\n\n`--set name=value` sets one of them.\n\n{told}"
+        option = "--set-representation" if plugin.kind == "representation" else "--set"
+        sets = f"`{option} name=value` sets one of them."
+        yield f"## Parameters\n\n{prose(about)}\n\n{sets}\n\n{told}"
     published = getattr(plugin.value, "published", None)
     if isinstance(published, Mapping) and published:
         stated = (
@@ -308,15 +310,17 @@ def _default(value: Any) -> str:
     return f"`{value}`" if value != "" else "empty"
 
 
-def _meanings(params: type) -> dict[str, str]:
-    """Return what the docstrings of a dataclass and of those it inherits from say of fields."""
-    found: dict[str, str] = {}
+def _meanings(params: type) -> tuple[str, dict[str, str]]:
+    """Return what docstrings say of a dataclass with those it inherits from, and of each field."""
+    about, found = "", {}
     for each in reversed(params.__mro__[:-1]):
         doc = griffe.Docstring(inspect.cleandoc(each.__doc__ or ""))
         for section in griffe.parse_google(doc, warn_missing_types=False, warnings=False):
             if section.kind is griffe.DocstringSectionKind.attributes:
                 found |= {item.name: item.description for item in section.value}
-    return found
+            elif section.kind is griffe.DocstringSectionKind.text and each is params:
+                about = section.value
+    return about, found
 
 
 def _counterparts(plugin: Plugin, registry: Registry) -> Iterator[str]:
