@@ -29,7 +29,7 @@ from fscil_bench.report import Document, Report
 from fscil_bench.reporting.document import markdown
 from fscil_bench.reporting.measures import ACCURACY, INTERVAL, MEASURES, plain
 from fscil_bench.reporting.tables import escape_markdown
-from fscil_bench.reports.published.rows import published_name, published_rows
+from fscil_bench.reports.published.rows import PublishedRow, published_name, published_rows
 from fscil_bench.reports.published.table import published_section
 
 ROOT = Path(__file__).parents[1]
@@ -95,6 +95,15 @@ def pages() -> Pages:
         found[f"{_folder(kind)}/index.md"] = _overview(title, plugins)
         found |= {_place(each): _page(each, registry) for each in plugins}
     return found
+
+
+@cache
+def _published() -> dict[str, list[PublishedRow]]:
+    """Return what is published for each protocol, by its name."""
+    return {
+        plugin.name: published_rows(plugin.value)
+        for plugin in _plugins(load_registry(), "protocol")
+    }
 
 
 def _plugins(registry: Registry, kind: str) -> list[Plugin]:
@@ -262,7 +271,7 @@ def _protocol(plugin: Plugin, registry: Registry) -> Iterator[str]:
     ]
     if stated:
         yield f"## Parameters that papers state for it\n\n{_table(['', 'Parameters'], stated)}"
-    rows = published_rows(protocol)
+    rows = _published()[plugin.name]
     if rows:
         section = published_section("published", protocol, rows)
         yield markdown(Document("Published", section.parts)).replace("# ", "## ", 1).strip()
@@ -329,7 +338,7 @@ def _counterparts(plugin: Plugin, registry: Registry) -> Iterator[str]:
     for other in _plugins(registry, "protocol"):
         if published_name(other.value) != other.name:
             continue
-        for row in published_rows(other.value):
+        for row in _published()[other.name]:
             if row.counterpart and row.counterpart.method == plugin.name:
                 first, *_, last = row.accuracies(other.value.sessions)
                 chosen = "on test data" if row.test_chosen else ""
