@@ -53,6 +53,22 @@ def test_commands_are_understood_and_name_what_there_is(page: Path) -> None:
             assert registry.get("report", context.params["name"])
 
 
+def plugin_blocks() -> Iterator[tuple[str, str]]:
+    """Yield the plug-ins that pages show as files: name and text."""
+    for page in PAGES:
+        pattern = r'^```python title="(\w+\.py)"\n(.*?)^```'
+        for name, text in re.findall(pattern, page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+            if re.search(r"^class \w+\((Method|Representation)\)", text, re.MULTILINE):
+                yield name, text
+
+
+def test_plugins_that_pages_show_keep_their_contract(tmp_path: Path) -> None:
+    for name, text in plugin_blocks():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    verdicts = fscil_bench.check(*sorted(tmp_path.glob("*.py")))
+    assert {each.name: each.problem for each in verdicts} == {"euclidean": "", "smoothed": ""}
+
+
 def test_there_is_something_to_understand() -> None:
     found = {page.name: len(list(commands(page))) for page in PAGES}
     assert found["README.md"] >= 5
