@@ -259,7 +259,7 @@ class Ldc(Method):
         trained = self.params.sampler != "none"
         if trained and not separable(centres, self.params.temperature):
             self._sessions_at_means += 1
-            trained = False
+            self.classifier, trained = centres, False
         if trained:
             sampler = self._sampler(centres, self.counts, 0, centres)
             targets = classifier_rows(session, seen, self.context.device)

@@ -63,7 +63,8 @@ class LdcParams:
         update: the session's covariance: `within` is the mean of its classes' own, `pooled` that
             of all its samples together, which includes the spread between classes.
         base_rows: the base classes' classifier rows: their `means`, or `trained` in session 0 on
-            all base features, from the means to the optimum of the cross-entropy.
+            all base features, from the means to the optimum of the cross-entropy. Needs sessions
+            that train rows.
         new_means: a new class's mean: `sample` is that of its shots, `posterior` the same shrunk
             towards the base classes' mean, where the base classes' means vary little; `borrowed`
             moves it towards the means of the nearest base classes.
@@ -207,6 +208,13 @@ class LdcParams:
             )
         if self.is_closed:
             self._check_closed_form()
+        if self.base_rows == "trained" and (self.sampler == "none" or self.epochs == 0):
+            untrained = "epochs=0" if self.epochs == 0 else "sampler=none"
+            raise UsageError(
+                f"ldc: {untrained} trains no rows in sessions, and class means have higher cosines "
+                "than rows that base_rows=trained made, so that all would be taken for new "
+                "classes; set base_rows=means"
+            )
         if self.statistics == "heldout" and not terms.heldout:
             raise UsageError(
                 "ldc: statistics=heldout needs base training images that the backbone was not "

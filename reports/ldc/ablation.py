@@ -21,7 +21,8 @@ from .variants import Variant
 
 BASELINE, SAMPLER, MAPPING, RECURRENT = "baseline", "+ sampler", "+ mapping", "+ recurrent"
 ROWS = (
-    'The paper\'s "Gaussian sampler" is the row "+ mapping"; "+ sampler" has the shared covariance.'
+    'The baseline is class means; the paper\'s "Gaussian sampler" is the row "+ mapping", and '
+    '"+ sampler" has the shared covariance.'
 )
 LINEAR, QUADRATIC = "bayes, shared", "bayes, mapped"
 CHOICES = (
@@ -81,7 +82,7 @@ def ablation_variants(terms: Terms[Any]) -> dict[str, Variant]:
     covariance alone is a row of its own here.
     """
     return {
-        BASELINE: terms.complete(sampler="none"),
+        BASELINE: terms.complete(sampler="none", base_rows="means"),
         SAMPLER: terms.complete(recurrent_steps=0, covariance="shared"),
         MAPPING: terms.complete(recurrent_steps=0),
         RECURRENT: terms.complete(),

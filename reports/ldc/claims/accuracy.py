@@ -36,7 +36,7 @@ def part_claims(setup: Setup, shelf: Shelf) -> list[Claim]:
             "a",
             "The Gaussian sampler with the mapping improves on the baseline",
             "Last-session accuracy of covariance=mapped, recurrent_steps=0 minus that of "
-            "sampler=none; holds above 0.",
+            "class means (sampler=none); holds above 0.",
             (compared(rows[MAPPING], rows[BASELINE], "last"),),
         ),
         Claim(

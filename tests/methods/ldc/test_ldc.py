@@ -59,6 +59,7 @@ def _sigma(method: Ldc) -> torch.Tensor:
     return method.state_dict()["covariance"]
 
 
+AT_MEANS: dict[str, Any] = {"sampler": "none", "base_rows": "means"}
 CLOSED: dict[str, Any] = {"classifier": "bayes", "recurrent_steps": 0}
 
 VARIANTS: list[dict[str, Any]] = [
@@ -68,19 +69,17 @@ VARIANTS: list[dict[str, Any]] = [
     {"recurrent_steps": 0},
     {"recurrent_steps": 3},
     {"covariance": "shared", "recurrent_steps": 0},
-    {"sampler": "none"},
+    AT_MEANS,
     {"sampler": "released"},
     {"covariance": "empirical"},
     {"covariance": "empirical", "sampler": "released"},
     {"new_means": "posterior"},
     {"new_means": "posterior", "prior_weight": 0.3},
     {"new_means": "posterior", "covariance": "empirical", "recurrent_steps": 0},
-    {"new_means": "posterior", "sampler": "none"},
+    AT_MEANS | {"new_means": "posterior"},
     {"new_means": "borrowed"},
-    {"new_means": "borrowed", "sampler": "none"},
+    AT_MEANS | {"new_means": "borrowed"},
     {"base_rows": "trained"},
-    {"base_rows": "trained", "sampler": "none"},
-    {"base_rows": "trained", "sampler": "none", "new_means": "borrowed"},
     CLOSED,
     CLOSED | {"covariance": "shared"},
     CLOSED | {"covariance": "empirical", "new_means": "posterior"},
@@ -120,7 +119,7 @@ def test_every_choice_changes_the_result(overrides: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "off",
     [
-        {"sampler": "none", "few_shot_weight": 5.0},
+        AT_MEANS | {"few_shot_weight": 5.0},
         {"epochs": 0},
         {"sampled_weight": 0, "few_shot_weight": 0},
     ],
@@ -296,6 +295,8 @@ def test_base_classes_of_one_sample_have_no_covariance_and_are_noted(form: dict[
         ({"virtual_classes": 0.5, "covariance": "empirical"}, "virtual_classes=0"),
         ({"new_means": "borrowed", "borrowed_neighbours": 7}, r"neighbours=7.* 6 base classes"),
         (CLOSED | {"sampler": "none"}, "sampler=none there are none"),
+        ({"sampler": "none"}, "sampler=none trains no rows in sessions"),
+        ({"epochs": 0}, "epochs=0 trains no rows in sessions"),
         (CLOSED | {"sampler": "released"}, "sampler=released there are none"),
         ({"classifier": "bayes"}, "set recurrent_steps=0"),
         (CLOSED | {"base_rows": "trained"}, "set base_rows=means"),
