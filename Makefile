@@ -53,7 +53,7 @@ types: $(VENV)/.installed
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet no warning would count
 
 package: $(VENV)/.installed
 	rm -rf dist

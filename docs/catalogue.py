@@ -321,7 +321,8 @@ def _default(value: Any) -> str:
 
 def _meanings(params: type) -> tuple[str, dict[str, str]]:
     """Return what docstrings say of a dataclass with those it inherits from, and of each field."""
-    about, found = "", {}
+    about = ""
+    found: dict[str, str] = {}
     for each in reversed(params.__mro__[:-1]):
         doc = griffe.Docstring(inspect.cleandoc(each.__doc__ or ""))
         for section in griffe.parse_google(doc, warn_missing_types=False, warnings=False):
@@ -370,17 +371,15 @@ def _measures() -> str:
 
 def _commands() -> str:
     """Return the page of all commands with their options."""
-    parts = ["# Command line", prose(app.registered_callback.callback.__doc__ or "")]
-    for words, command in _leaves(typer.main.get_command(app), "fscil-bench"):
+    root = typer.main.get_command(app)
+    parts = ["# Command line", prose(inspect.cleandoc(root.help or ""))]
+    for words, command in _leaves(root, "fscil-bench"):
         rows = (
             (", ".join(f"`{name}`" for name in each.opts), prose(getattr(each, "help", "") or ""))
             for each in command.params
         )
-        parts += [
-            f"## {words}",
-            prose(inspect.cleandoc(command.help or "")),
-            _table(["", ""], rows),
-        ]
+        about = prose(inspect.cleandoc(command.help or ""))
+        parts += [f"## {words}", about, _table(["", ""], rows)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
