@@ -77,7 +77,7 @@ def loaded(folder: Path) -> Dataset:
     registry = load_registry()
     protocol, place = registry.protocol("cub200")
     bench = Workbench(store, registry, Silent(), options)
-    return bench.dataset(protocol.override(shot=1), place)  # small copies have few images
+    return bench.data.of(protocol.override(shot=1), place)  # small copies have few images
 
 
 def measure_build(folder: Path, _: argparse.Namespace) -> dict[str, Any]:

@@ -24,7 +24,17 @@ from fscil_bench.report import ReportOutput
 from fscil_bench.reporting.document import files_folder, write_document
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.frame import Results, run_frame
-from fscil_bench.request import Design, RunRequest, Selection, parse_seeds, several, words
+from fscil_bench.request import (
+    Design,
+    Names,
+    RunRequest,
+    Seeds,
+    Selection,
+    parse_seeds,
+    several,
+    words,
+)
+from fscil_bench.running.commands import for_copies
 from fscil_bench.running.missing import make_missing
 from fscil_bench.running.series import make_all, requested
 from fscil_bench.running.tuning import (
@@ -42,10 +52,6 @@ from fscil_bench.testing import Verdict, check_plugins
 if TYPE_CHECKING:
     import pandas as pd
 
-Names = str | Path | Iterable[str | Path]
-"""One name, several with commas between, or a list of names; a protocol's may be a path."""
-Seeds = int | str | Iterable[int]
-"""A seed, several as `0-9` or `0,2,5-7`, or integers."""
 KINDS: Mapping[str, tuple[Any, str]] = {
     **dict.fromkeys(
         ("tuned", "force", "artifacts", "run_missing", "strict"), (bool, "True or False")
@@ -133,18 +139,18 @@ def run(
     bench = Workbench.open(options.changed(**changes), _shown(progress))
     requests = requested(
         bench,
-        methods=words(method, "method"),
-        protocols=words(protocol, "protocol"),
-        representations=words(representation, "representation"),
-        seeds=parse_seeds(seed),
-        representation_seeds=parse_seeds(representation_seed),
-        params=params or {},
+        method,
+        protocol,
+        representation=representation,
+        seed=seed,
+        representation_seed=representation_seed,
+        params=params,
+        representation_params=representation_params,
+        overrides=overrides,
         tuned=tuned,
-        representation_params=representation_params or {},
+        views=views,
         split=split,
         index_list=given_path(index_list),
-        overrides=overrides or {},
-        views=views,
     )
     plans = [bench.plan(request) for request in requests]
     made = make_all(
@@ -225,15 +231,15 @@ def run_episodes(
     bench = Workbench.open(options.changed(**changes), _shown(progress))
     requests = requested(
         bench,
-        methods=words(method, "method"),
-        protocols=words(protocol, "protocol"),
-        representations=words(representation, "representation"),
-        seeds=parse_seeds(seed),
-        representation_seeds=parse_seeds(representation_seed),
-        params=params or {},
+        method,
+        protocol,
+        representation=representation,
+        seed=seed,
+        representation_seed=representation_seed,
+        params=params,
+        representation_params=representation_params,
+        overrides=overrides,
         tuned=tuned,
-        representation_params=representation_params or {},
-        overrides=overrides or {},
         views=views,
     )
     sizes = {"way": way, "shot": shot, "queries": queries, "episodes": episodes}
@@ -383,7 +389,7 @@ def export_features(
     plan = bench.plan(request)
     made = bench.features(plan, bench.trained(plan))["plain"]
     folder = bench.registry.protocol(request.protocol)[1]
-    usual = bench.dataset(plan.spec.protocol.override(class_order="dataset"), folder)
+    usual = bench.data.of(plan.spec.protocol.override(class_order="dataset"), folder)
     written = feature_file_of(path.stem, plan.dataset, made.train, made.test, usual.class_keys)
     write_feature_file(path, written)
     return written
@@ -506,6 +512,12 @@ def make_report(
     target = files_folder(target, part, asked)
     try:
         document = plugin.value(known).build(known.frame, asked)
+        copies = {r.spec.protocol.dataset for r in runs if "unofficial copy" in r.record.told_flags}
+        lacks = [
+            replace(lack, command=for_copies(lack.command, registry, copies))
+            for lack in document.lacks
+        ]
+        document = replace(document, lacks=lacks)
         output = write_document(document, target, name)
     except FscilError as error:
         there = options.results is None or store.results.exists()

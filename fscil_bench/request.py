@@ -15,6 +15,10 @@ from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError, shown
 from fscil_bench.params import words as split_words
 
+Names = str | Path | Iterable[str | Path]
+"""One name, several with commas between, or a list of names; a protocol's may be a path."""
+Seeds = int | str | Iterable[int]
+"""A seed, several as `0-9` or `0,2,5-7`, or integers."""
 MOST_SEEDS = 10_000
 """Seeds that one range may name."""
 
@@ -84,7 +88,7 @@ class Selection:
     split: str | None = None
 
 
-def words(values: str | Path | Iterable[str | Path], argument: str = "names") -> list[str]:
+def words(values: Names, argument: str = "names") -> list[str]:
     """Return comma-separated or repeated words, each once, in order; a path is one word.
 
     Raises:
@@ -105,7 +109,7 @@ def several(asked: object) -> TypeGuard[Iterable[Any]]:
     return isinstance(asked, Iterable) and not alone
 
 
-def parse_seeds(asked: str | int | Iterable[int]) -> tuple[int, ...]:
+def parse_seeds(asked: Seeds) -> tuple[int, ...]:
     """Return the seeds of `0`, `0-9`, `0,2,5-7` or of integers, each once, in the order given.
 
     Raises:

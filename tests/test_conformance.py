@@ -52,11 +52,14 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"covariance": "per_class", "borrowed": 0, "gamma1": 0, "gamma2": 0},
         {"space": "raw", "correlation": True},
     ],
+    "metafscil": [{"epochs": 1, "modulated": False, "order": "first"}],
     "orco": [{"targets": "full", "base_epochs": 1, "epochs": 1, "base_weight": 0.6}],
     "ranpac": [{"projections": 0}, {"projections": 300, "ridge": 1e-3}],
     "ranpac_calibrated": [{"projections": 0, "alpha": 0, "samples_per_class": 1}],
+    "sfms": [{"subspaces": 1, "samples": 0, "epochs": 2}, {"distillation": 0, "epochs": 2}],
     "sppr": [{"base_rows": "kept"}],
     "teen": [{"space": "tukey"}, {"mean": "unit", "alpha": 1}, {"kappa": 0}],
+    "topic": [{"epochs": 1, "anchor": "paper", "anchor_weight": 0.5}, {"epochs": 0}],
 }
 
 

@@ -20,17 +20,10 @@ from fscil_bench.cli.networks import networks_app
 from fscil_bench.cli.options import (
     NO_TEXTS,
     PLACES,
+    Asked,
     Force,
     Methods,
     Overrides,
-    Protocols,
-    Representations,
-    RepresentationSeeds,
-    RepresentationSettings,
-    Seeds,
-    Settings,
-    Tuned,
-    ViewsOption,
     command,
     complain,
     listed,
@@ -44,7 +37,6 @@ from fscil_bench.cli.options import (
     use_free_cores,
 )
 from fscil_bench.cli.tune import tune
-from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.options import Options, given_path
 from fscil_bench.request import parse_seeds, words
@@ -104,39 +96,9 @@ class Listable(StrEnum):
 @app.command()
 @command()
 def run(
-    method: Methods,
-    protocol: Protocols,
+    asked: Asked,
     options: Options,
     overrides: Overrides,
-    representation: Representations = [REPRESENTATION],  # noqa: B006 - typer reads it
-    seeds: Seeds = "0",
-    representation_seed: RepresentationSeeds = "0",
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="canonical (published shots), seeded, or outlier:Q (shots from the fraction Q of "
-            "a class farthest from its mean). (default: the protocol's)"
-        ),
-    ] = None,
-    index_list: Annotated[
-        Path | None,
-        typer.Option(
-            parser=given_path,
-            metavar="<path>",
-            help="Folder of session_2.txt ..., lists of shots in the published format.",
-        ),
-    ] = None,
-    settings: Settings = NO_TEXTS,
-    representation_settings: RepresentationSettings = NO_TEXTS,
-    pseudo: Annotated[
-        bool,
-        typer.Option(
-            "--pseudo-incremental",
-            help="Let base classes play the new ones and training images the test images.",
-        ),
-    ] = False,
-    views: ViewsOption = "plain",
-    tuned: Tuned = False,
     force: Force = False,
     artifacts: Annotated[
         bool, typer.Option("--artifacts", help="Store the methods' named arrays too.")
@@ -148,31 +110,15 @@ def run(
     A run that is stored is not run again. Interrupted training resumes.
     """
     from fscil_bench.cli.summary import summary_line, summary_table
-    from fscil_bench.running.series import make_all, requested
+    from fscil_bench.running.series import make_all
 
     bench = open_workbench(options)
-    changes = overrides.given()
-    requests = requested(
-        bench,
-        methods=words(method),
-        protocols=words(protocol),
-        representations=words(representation),
-        seeds=parse_seeds(seeds),
-        representation_seeds=parse_seeds(representation_seed),
-        params=parse_settings(settings),
-        tuned=tuned,
-        representation_params=parse_settings(representation_settings),
-        split=split,
-        index_list=index_list,
-        overrides=changes,
-        views=views,
-        pseudo=pseudo,
-    )
+    requests = asked.requests(bench, overrides)
     # Everything is planned first, so that a bad request stops before any work.
     plans = [bench.plan(request) for request in requests]
     names = [plan.spec.protocol.name for plan in plans]
     named = {
-        name: name if pseudo else request.protocol
+        name: name if asked.pseudo else request.protocol
         for name, request in zip(names, requests, strict=True)
     }
 
@@ -197,7 +143,8 @@ def run(
             show(summary_table(finished, bench.registry))
         done = {each.spec.protocol.name for each in finished}
         own = all(plan.spec.split == plan.spec.protocol.split for plan in plans)
-        changed = bool(changes) or views != "plain" or split is not None or not own
+        changed = bool(overrides.given()) or asked.views != "plain" or asked.split is not None
+        changed = changed or not own
         say_tables({name: named[name] for name in done}, "main-table", options, changed)
 
 

@@ -87,7 +87,7 @@ def check(
 
     bench = Workbench.open(options, for_terminal())
     protocol, folder = protocol_of(bench.registry, name)
-    data = bench.dataset(protocol, folder)
+    data = bench.data.of(protocol, folder)
     verify(data)
     shots = published_shots(protocol, folder, data)
     show(f"protocol        {protocol.name}")
@@ -205,8 +205,9 @@ def scan(
 
     An error leaves no file, and `> FILE` an empty one.
     """
+    from fscil_bench.data.scan import free_name, scan_features
     from fscil_bench.data.scan import scan as scanned
-    from fscil_bench.data.scan import scan_features
+    from fscil_bench.plugins.registry import load_registry
     from fscil_bench.store.files import write_text
 
     place = given_path(folder)
@@ -219,7 +220,8 @@ def scan(
     elif force:
         raise UsageError("--force goes with --out FILE")
     if features is not None:
-        text, remarks = scan_features(features, way, shot, base)
+        name = free_name(out, load_registry()) if out is not None else None
+        text, remarks = scan_features(features, way, shot, base, name)
         for remark in remarks:
             say(remark)
     else:

@@ -8,50 +8,31 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fscil_bench.cli.options import (
-    NO_TEXTS,
+    Asked,
     Force,
-    Methods,
     Overrides,
-    Protocols,
-    Representations,
-    RepresentationSeeds,
-    RepresentationSettings,
-    Seeds,
-    Settings,
-    Tuned,
-    ViewsOption,
     command,
     complain,
     open_workbench,
-    parse_settings,
     say_tables,
 )
-from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError
 from fscil_bench.options import Options
-from fscil_bench.request import parse_seeds, words
+from fscil_bench.request import words
 
 if TYPE_CHECKING:
     from fscil_bench.episodes.store import StoredEpisodes
 
 
-@command(leaving=("way", "shot", "sessions"))
+@command(leaving=("way", "shot", "sessions", "split", "index_list", "pseudo"))
 def episodes(
-    method: Methods,
-    protocol: Protocols,
+    asked: Asked,
     options: Options,
     overrides: Overrides,
     way: Annotated[str, typer.Option(help="Classes of an episode: 5, or 5,10.")] = "5",
     shot: Annotated[str, typer.Option(help="Labelled images of each class: 1,5.")] = "1,5",
     queries: Annotated[int, typer.Option(help="Queries of each class.")] = 15,
     count: Annotated[int, typer.Option("--episodes", help="How many are drawn.")] = 600,
-    seeds: Seeds = "0",
-    representation: Representations = [REPRESENTATION],  # noqa: B006 - typer reads it
-    representation_seed: RepresentationSeeds = "0",
-    settings: Settings = NO_TEXTS,
-    representation_settings: RepresentationSettings = NO_TEXTS,
-    views: ViewsOption = "plain",
-    tuned: Tuned = False,
     force: Force = False,
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
@@ -63,22 +44,10 @@ def episodes(
     from fscil_bench.episodes.run import plan_episodes, run_episodes
     from fscil_bench.params import parse_params
     from fscil_bench.request import Design
-    from fscil_bench.running.series import make_all, requested
+    from fscil_bench.running.series import make_all
 
     bench = open_workbench(options)
-    requests = requested(
-        bench,
-        methods=words(method),
-        protocols=words(protocol),
-        representations=words(representation),
-        seeds=parse_seeds(seeds),
-        representation_seeds=parse_seeds(representation_seed),
-        params=parse_settings(settings),
-        tuned=tuned,
-        representation_params=parse_settings(representation_settings),
-        overrides=overrides.given(),
-        views=views,
-    )
+    requests = asked.requests(bench, overrides)
     sizes = {"queries": queries, "episodes": count}
     designs = [
         parse_params("an episode", Design, {"way": ways, "shot": shots, **sizes})
@@ -88,7 +57,7 @@ def episodes(
     if not plans:
         raise UsageError("nothing to do: name a method, a protocol, a way and a shot")
 
-    named = {bench.registry.protocol(word)[0].name: word for word in words(protocol)}
+    named = {bench.registry.protocol(word)[0].name: word for word in words(asked.protocol)}
 
     def told(title: str, made: StoredEpisodes | BaseException) -> None:
         if isinstance(made, BaseException):

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from fscil_bench.cli.options import (
+    BROUGHT_PARAMETER,
     NO_TEXTS,
+    VIEWS,
     Overrides,
-    RepresentationSettings,
-    ViewsOption,
     command,
     parse_settings,
     say,
@@ -40,8 +40,10 @@ def export(
         str, typer.Option(help="What is trained on the base session.")
     ] = REPRESENTATION,
     representation_seed: Annotated[int, typer.Option(help="Seed of base training.")] = 0,
-    representation_settings: RepresentationSettings = NO_TEXTS,
-    views: ViewsOption = "plain",
+    representation_settings: Annotated[
+        list[str], typer.Option("--set-representation", help=BROUGHT_PARAMETER)
+    ] = NO_TEXTS,
+    views: Annotated[str, typer.Option(help=VIEWS)] = "plain",
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write the features of all of a protocol's images, with labels and names, to a file.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fscil_bench.cli.options import command, listed, say, show
-from fscil_bench.defaults import REPRESENTATION
+from fscil_bench.defaults import FIRST_METHOD, REPRESENTATION
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.options import Options
 
@@ -28,12 +28,12 @@ def list_(options: Options) -> None:
     """List the networks that come along, and those that were trained here."""
     from fscil_bench.data.listing import megabytes
     from fscil_bench.plugins.registry import load_registry
-    from fscil_bench.store.runs import Store
+    from fscil_bench.store.runs import Store, told_flag
     from fscil_bench.training.networks import packaged_networks, stored_networks
 
     for network in packaged_networks(load_registry()):
         card, size = network.card, network.path.stat().st_size
-        flags = "".join(f", {flag}" for flag in card.copy_flags)
+        flags = "".join(f", {told_flag(flag)}" for flag in card.copy_flags)
         show(
             f"{network.name:<24} {card.title}: {_told(card.protocol, card.spec)}{flags}, "
             f"sha256 {network.digest[:12]}, {megabytes(size)}"
@@ -90,12 +90,13 @@ def show_(
 
 
 @networks_app.command()
-@command(only=("results", "plugins"))
+@command(only=("results", "cache", "plugins"))
 def export(
     file: Annotated[Path, typer.Argument(help="The file to write; ends in .safetensors.")],
     options: Options,
     protocol: Annotated[
-        str, typer.Option("--protocol", "-p", help="The protocol it was trained on, by name.")
+        str,
+        typer.Option("--protocol", "-p", help="The protocol it was trained on: name or TOML file."),
     ],
     representation: Annotated[
         str, typer.Option(help="What was trained on the base session.")
@@ -121,17 +122,18 @@ def export(
         raise UsageError(f"{file}: a network's file must end in {SUFFIX}")
     if file.exists() and not force:
         raise UsageError(f"{file}: is there already; --force replaces it")
-    store = Store.of(options)
-    asked = (protocol, representation, representation_seed)
+    store, registry = Store.of(options), load_registry(options.plugin_files)
+    name = registry.protocol(protocol)[0].name if protocol.endswith(".toml") else protocol
+    asked = (name, representation, representation_seed)
     fitting = {
         own: record
         for own, record in stored_networks(store).items()
         if _asked(record) == asked and own.startswith(key)
     }
-    record = _only(fitting, store, asked)
-    written = export_network(
-        store, load_registry(options.plugin_files), record, file, title, licence
-    )
+    make = ["run", "--method", FIRST_METHOD, "--protocol", protocol]
+    make += ["--representation", representation, "--representation-seed", str(representation_seed)]
+    record = _only(fitting, store, asked, options.command(*make))
+    written = export_network(store, registry, record, file, title, licence)
     say(f"wrote {file}: {written.label}")
 
 
@@ -161,8 +163,10 @@ def _asked(record: RunRecord) -> tuple[str, str, int]:
     return record.spec.protocol.name, spec.name, spec.seed
 
 
-def _only(fitting: dict[str, RunRecord], store: Store, asked: tuple[str, str, int]) -> RunRecord:
-    """Return the one network that fits.
+def _only(
+    fitting: dict[str, RunRecord], store: Store, asked: tuple[str, str, int], make: str
+) -> RunRecord:
+    """Return the one network that fits; `make` is the command that makes one.
 
     Raises:
         DataError: none does; what is stored is told, or how one is made.
@@ -175,9 +179,8 @@ def _only(fitting: dict[str, RunRecord], store: Store, asked: tuple[str, str, in
         stored = [f"{key}: {_stored(record)}" for key, record in stored_networks(store).items()]
         raise DataError(
             f"no finished run in {store.results} stands on a network of protocol {protocol!r}, "
-            f"representation {name!r}, representation seed {seed}; `fscil-bench run --method ncm "
-            f"--protocol {protocol} --representation {name} --representation-seed {seed}` makes "
-            f"one; stored:\n  {listed(stored) if stored else 'none'}"
+            f"representation {name!r}, representation seed {seed}; `{make}` makes one; stored:\n  "
+            f"{listed(stored) if stored else 'none'}"
         )
     if len(fitting) > 1:
         told = listed([f"{key}: {_stored(record)}" for key, record in fitting.items()])

@@ -20,50 +20,28 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
 
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, UsageError, nearest, shown
-from fscil_bench.options import Options, option
+from fscil_bench.options import Options, given_path, option
 from fscil_bench.progress import printable
 
 if TYPE_CHECKING:
+    from fscil_bench.request import RunRequest
     from fscil_bench.running.workbench import Workbench
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-PLACES = ("data_root", "results", "cache")
-"""Options that a command must repeat to find the same data and results."""
+PLACES = ("data_root", "results", "cache", "unofficial_data", "skip_broken")
+"""Options that a command must repeat to find the same data and results, and take them."""
 NO_TEXTS: list[str] = []
 """The default of options that can be repeated; typer reads it, nothing changes it."""
 
 Command = Callable[..., None]
 
-Methods = Annotated[
-    list[str],
-    typer.Option(
-        "--method",
-        "-m",
-        help="Methods, comma-separated or repeated; all-frozen, all-images or all stand for many.",
-    ),
-]
-Protocols = Annotated[
-    list[str], typer.Option("--protocol", "-p", help="Protocols by name, or TOML files.")
-]
-Representations = Annotated[list[str], typer.Option(help="What is trained on the base session.")]
-RepresentationSeeds = Annotated[str, typer.Option(help="Seeds of base training, like --seeds.")]
+METHODS = "Methods, comma-separated or repeated; all-frozen, all-images or all stand for many."
+Methods = Annotated[list[str], typer.Option("--method", "-m", help=METHODS)]
 Seeds = Annotated[str, typer.Option("--seeds", "--seed", help="Seeds: 0, 0-9 or 0,2,5-7.")]
-Settings = Annotated[
-    list[str],
-    typer.Option("--set", help="A parameter, name=value or METHOD.name=value. Repeatable."),
-]
-RepresentationSettings = Annotated[
-    list[str], typer.Option("--set-representation", help="A parameter of the representation.")
-]
-ViewsOption = Annotated[
-    str,
-    typer.Option(
-        "--views",
-        help="How frozen features are read: plain, or flip (averaged over image and mirror image).",
-    ),
-]
-Tuned = Annotated[bool, typer.Option("--tuned", help="Take the parameters that `tune` chose.")]
+BROUGHT_PARAMETER = "A parameter of the representation."
+VIEWS = "How frozen features are read: plain, or flip (averaged over image and mirror image)."
 Force = Annotated[bool, typer.Option("--force", help="Make again what is stored.")]
 
 
@@ -101,6 +79,67 @@ class Overrides:
         if "epochs" in found and "epochs" in recipe:
             raise UsageError("--epochs and --recipe epochs=...: give one of them")
         return found | recipe
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Runs of every method on every protocol and representation, over seeds."""
+
+    method: Sequence[str] = option(MISSING, "--method", "-m", told=METHODS)
+    protocol: Sequence[str] = option(
+        MISSING, "--protocol", "-p", told="Protocols by name, or TOML files."
+    )
+    representation: Sequence[str] = option(
+        (REPRESENTATION,), told="What is trained on the base session."
+    )
+    seeds: str = option("0", "--seeds", "--seed", told="Seeds: 0, 0-9 or 0,2,5-7.")
+    representation_seed: str = option("0", told="Seeds of base training, like --seeds.")
+    settings: Sequence[str] = option(
+        (), "--set", told="A parameter, name=value or METHOD.name=value. Repeatable."
+    )
+    representation_settings: Sequence[str] = option(
+        (), "--set-representation", told=BROUGHT_PARAMETER
+    )
+    views: str = option("plain", told=VIEWS)
+    tuned: bool = option(False, "--tuned", told="Take the parameters that `tune` chose.")
+    split: str | None = option(
+        None,
+        told="canonical (published shots), seeded, or outlier:Q (shots from the fraction Q of a "
+        "class farthest from its mean). (default: the protocol's)",
+    )
+    index_list: Path | str | None = option(
+        None, told="Folder of session_2.txt ..., lists of shots in the published format."
+    )
+    pseudo: bool = option(
+        False,
+        "--pseudo-incremental",
+        told="Let base classes play the new ones and training images the test images.",
+    )
+
+    def requests(self, bench: Workbench, overrides: Overrides) -> list[RunRequest]:
+        """Return what is asked for.
+
+        Raises:
+            UsageError: an unknown name, parameter or value, or nothing is asked for.
+        """
+        from fscil_bench.running.series import requested
+
+        return requested(
+            bench,
+            self.method,
+            self.protocol,
+            representation=self.representation,
+            seed=self.seeds,
+            representation_seed=self.representation_seed,
+            params=parse_settings(self.settings),
+            representation_params=parse_settings(self.representation_settings),
+            overrides=overrides.given(),
+            tuned=self.tuned,
+            views=self.views,
+            split=self.split,
+            index_list=given_path(self.index_list),
+            pseudo=self.pseudo,
+        )
 
 
 def parse_recipe(settings: Iterable[str]) -> dict[str, Any]:
@@ -181,12 +220,13 @@ def command(
             for name, value in own.items()
             if name not in groups
         ]
-        parameters += [
-            _parameter(each, get_type_hints(group)[each.name])
-            for group in groups.values()
-            for each in fields(group)
-            if each.name in flat
-        ]
+        for group in groups.values():
+            offered = [
+                _parameter(each, get_type_hints(group)[each.name])
+                for each in fields(group)
+                if each.name in flat
+            ]
+            parameters = [*offered, *parameters] if group is Asked else [*parameters, *offered]
         if "debug" not in own:
             keyword = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter("debug", keyword, default=False, annotation=Debug))
@@ -199,9 +239,9 @@ def command(
 
 def _parameter(each: Field[Any], hint: Any) -> inspect.Parameter:
     """Return a dataclass's field as an option of the command line."""
-    default = None if each.default is MISSING else each.default
-    if isinstance(default, tuple):
-        hint, default = list[str], list(default)
+    default = inspect.Parameter.empty if each.default is MISSING else each.default
+    if get_origin(hint) is Sequence:
+        hint, default = list[str], list(default) if isinstance(default, tuple) else default
     elif hint == Path | str | None:
         hint = str | None  # as a Path, an empty text would be the current folder
     annotation = Annotated[hint, typer.Option(*each.metadata["flags"], help=each.metadata["help"])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,6 +35,9 @@ FORMAT = 2
 """Raised whenever the files of a cached data set change."""
 
 
+Check = Callable[[DatasetIndex, str | None], None]
+
+
 @dataclass(frozen=True)
 class ImageCache:
     """Decodes data sets into the store's cache, and maps what is there.
@@ -49,7 +52,12 @@ class ImageCache:
     allow_unofficial: bool = False
 
     def load(
-        self, reader: DatasetReader, code: str, roots: Sequence[Path], request: ReadRequest
+        self,
+        reader: DatasetReader,
+        code: str,
+        roots: Sequence[Path],
+        request: ReadRequest,
+        check: Check | None = None,
     ) -> Dataset:
         """Return a data set, decoding it if this source was not decoded before.
 
@@ -58,6 +66,7 @@ class ImageCache:
             code: digest of the reader's source; an edited reader decodes anew.
             roots: folders (or archives) in which the reader looks.
             request: how many classes, and how images are prepared.
+            check: is shown what is to be decoded, and why it is no published copy, and may refuse.
 
         Raises:
             DataError: the source is missing, damaged, or not what the reader reads.
@@ -74,7 +83,7 @@ class ImageCache:
         folder = self.store.cache_folder("images", f"{reader.name}-{digest_of(identity)}")
         mark(self.store.cache)
         if not (folder / "meta.json").exists():
-            self._build(folder, reader, source, request)
+            self._build(folder, reader, source, request, check)
         dataset = _open(folder, reader.name, self.store.cache)
         return replace(dataset, unofficial=source.unofficial)
 
@@ -82,16 +91,19 @@ class ImageCache:
         """Return whether a source is a copy that is not to be used."""
         return source.unofficial is not None and not self.allow_unofficial
 
-    def keep(self, dataset: Dataset) -> Dataset:
+    def keep(self, dataset: Dataset, remarks: Sequence[str] = ()) -> Dataset:
         """Store a data set whose features come from a file, and return it mapped.
 
-        Reports then find its features and labels without the file.
+        Reports then find its features and labels without the file. What is to be remarked on it is
+        said once, when it is stored.
         """
         index = index_of(dataset)
         identity = [FORMAT, dataset.fingerprint, dataset.skipped, asdict(index)]
         folder = self.store.cache_folder("images", f"{dataset.name}-{digest_of(identity)}")
         mark(self.store.cache)
         if not (folder / "meta.json").exists():
+            for remark in remarks:
+                self.progress.say(remark)
             with replaced_folder(folder, "meta.json") as new:
                 for half, array in (("train", dataset.train), ("test", dataset.test)):
                     writer = ImageWriter(new / half)
@@ -110,10 +122,17 @@ class ImageCache:
         return remembered_digests(self.store.cache, [path], algorithm)[path]
 
     def _build(
-        self, folder: Path, reader: DatasetReader, source: Source, request: ReadRequest
+        self,
+        folder: Path,
+        reader: DatasetReader,
+        source: Source,
+        request: ReadRequest,
+        check: Check | None,
     ) -> None:
         index = reader.index(source, request)
         _check(index, reader.name)
+        if check is not None:
+            check(numbered(index, reader.name), source.unofficial)
         content = _Fingerprint(index.class_names)
         total = len(index.train) + len(index.test)
         kept: dict[str, list[Item]] = {}

@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ Arrays = Mapping[str, Any]
 NEEDED = ("train_features", "train_labels", "test_features", "test_labels")
 TEXTS = ("train_names", "test_names", "class_names", "class_keys")
 KNOWN = (*NEEDED, *TEXTS, "train_numbers", "test_numbers")
+LENGTHS = (1e-12, 1e12)
+"""How long features may be: beyond, float32 cannot hold their squares, or what is made of these."""
 COLUMNS = {"features": "features", "label": "labels", "name": "names", "number": "numbers"}
 """Columns of a frame -> what the arrays of a half are called."""
 
@@ -44,7 +46,7 @@ class FeatureHalf:
     """The training or the test samples of a file.
 
     Attributes:
-        features: float32 (n, D), finite.
+        features: float32 (n, D), finite; each row is 0 or as long as `LENGTHS` allow.
         labels: int64 (n,).
         names: of the samples, each once; empty where the file has none.
         numbers: int64 (n,), how published lists of shots name them; None where the file has none.
@@ -125,8 +127,9 @@ def read_feature_file(path: Path) -> FeatureFile:
     Features of another numeric type than float32 are converted, which `remarks` tell.
 
     Raises:
-        DataError: it is damaged, holds objects, lacks arrays or holds more rows, values or labels
-            than fit; the message names array and first row.
+        DataError: it is damaged, holds objects, lacks arrays, holds more rows, values or labels
+            than fit, or features too long or short to compute with; the message names array and
+            first row.
         UsageError: it is not there, or of another form.
     """
     form = _form(path)
@@ -152,6 +155,8 @@ def _checked(path: Path, arrays: Arrays) -> FeatureFile:
         )
     remarks = [f"not read: {some(extra)}"] if (extra := sorted(set(arrays) - set(KNOWN))) else []
     classes = {name: _texts(path, name, arrays) for name in ("class_names", "class_keys")}
+    if not classes["class_keys"]:  # nothing else tells them apart
+        _refuse_twice(path, "class_names", classes["class_names"])
     train, test = (_half(path, half, arrays, remarks) for half in ("train", "test"))
     if train.features.shape[1] != test.features.shape[1]:
         raise DataError(
@@ -159,8 +164,13 @@ def _checked(path: Path, arrays: Arrays) -> FeatureFile:
             f"{test.features.shape[1]}; both must come from one network"
         )
     _check_labels(path, train, test, classes)
+    found = FeatureFile(path.stem, train, test, **classes)
+    untested = sorted({*train.labels.tolist()} - {*test.labels.tolist()})
+    if untested:
+        named = some([repr(found.class_name(label)) for label in untested])
+        remarks.append(f"no test row is of class {named}: no run can use them")
     remarks = [f"{path.name}: {remark}" for remark in dict.fromkeys(remarks)]
-    return FeatureFile(path.stem, train, test, **classes, remarks=tuple(remarks))
+    return replace(found, remarks=tuple(remarks))
 
 
 def write_feature_file(path: Path, file: FeatureFile) -> None:
@@ -231,8 +241,10 @@ def _half(path: Path, name: str, arrays: Arrays, remarks: list[str]) -> FeatureH
         if count != len(features) and (count or other in arrays):
             raise DataError(f"{path}: {where} has {len(features)} rows, {other} has {count}")
     if kind != "float32":
-        remarks.append(f"{where} converted from {kind} to float32")
+        remarks.append(f"features converted from {kind} to float32")
     with np.errstate(over="ignore"):  # what does not fit is infinite, and refused below
+        lengths = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
+        zero = ~features.any(axis=1)
         features = np.ascontiguousarray(features, dtype=np.float32)
     numbers = arrays.get(f"{name}_numbers")
     if numbers is not None:
@@ -247,6 +259,14 @@ def _half(path: Path, name: str, arrays: Arrays, remarks: list[str]) -> FeatureH
         raise DataError(
             f"{path}: {where}: {half.row(bad[0])}, of class {labels[bad[0]]}, holds NaN or infinity"
             f"{f'; {len(bad)} rows do' * (len(bad) > 1)}"
+        )
+    bad = np.flatnonzero(~zero & ((lengths < LENGTHS[0]) | (lengths > LENGTHS[1])))
+    if len(bad):
+        raise DataError(
+            f"{path}: {where}: {half.row(bad[0])}, of class {labels[bad[0]]}, has the length "
+            f"{lengths[bad[0]]:.3g}{f', and {len(bad) - 1} more rows are so' * (len(bad) > 1)}; "
+            f"float32 needs {LENGTHS[0]:g} to {LENGTHS[1]:g}: divide the features of both halves "
+            f"by one number, such as {np.median(lengths[~zero]):.0e}"
         )
     return half
 
@@ -269,13 +289,22 @@ def _texts(path: Path, name: str, arrays: Arrays) -> tuple[str, ...]:
         raise DataError(f"{path}: {name} is {shown(given)}, not a list of texts")
     texts = tuple(given.tolist() if isinstance(given, np.ndarray) else given)
     texts = tuple(text.decode() if isinstance(text, bytes) else text for text in texts)
-    first: dict[str, int] = {}
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"{path}: {name}: entry {number} is {shown(text)}, not a text")
-        if name != "class_names" and first.setdefault(text, number) != number:
-            raise DataError(f"{path}: {name}: {text!r} stands in rows {first[text]} and {number}")
+    if name != "class_names":
+        _refuse_twice(path, name, texts)
     return texts
+
+
+def _refuse_twice(path: Path, name: str, texts: Sequence[str]) -> None:
+    first: dict[str, int] = {}
+    for number, text in enumerate(texts):
+        if first.setdefault(text, number) != number:
+            keys = "; class_keys tell classes of one name apart" * (name == "class_names")
+            raise DataError(
+                f"{path}: {name}: {text!r} stands in rows {first[text]} and {number}{keys}"
+            )
 
 
 def _check_labels(

@@ -53,18 +53,18 @@ def with_features(
     """
     unread = "labels and order of samples are those of the file of features"
     if reader is None:
-        return cache.keep(_of_classes(file, name, request.classes)), []
+        return cache.keep(_of_classes(file, name, request.classes), file.remarks), []
     try:
         source = reader.find(roots, cache.digest)
     except DataError:
         remark = f"data set {name!r} is not on this machine: {unread}"
-        return cache.keep(_of_classes(file, name, request.classes)), [remark]
+        return cache.keep(_of_classes(file, name, request.classes), file.remarks), [remark]
     if cache.refuses(source):
         remark = f"data set {name!r}: {source.unofficial}; {unread} (not with --unofficial-data)"
-        return cache.keep(_of_classes(file, name, request.classes)), [remark]
+        return cache.keep(_of_classes(file, name, request.classes), file.remarks), [remark]
     index = numbered(reader.index(source, request), name)
     found, remarks = matched(file, index, source.unofficial, name, cache.skip_broken)
-    return cache.keep(found), remarks
+    return cache.keep(found, file.remarks), remarks
 
 
 def _of_classes(file: FeatureFile, name: str, classes: int) -> Dataset:

@@ -112,7 +112,7 @@ def scan(
     shape = _shape(folder, len(index.class_names), way, shot, base)
     _check_images(folder, index, shape)
     side = _usual_side(source, index)
-    name = name or _free_name(folder, registry)
+    name = name or free_name(folder, registry)
     return _toml(name, folder, index, shape, side, options)
 
 
@@ -138,7 +138,7 @@ def scan_features(
             f"Features from a file, D = {found.dim}: nothing is trained."
         ),
         *_session_lines(index, shape),
-        f"name = {_quoted(name or _free_name(file, load_registry()))}",
+        f"name = {_quoted(name or free_name(file, load_registry()))}",
         f"title = {_quoted(_title(file))}",
         f"features = {_quoted(str(file.resolve()))}  # may be relative to this file",
         *_shape_lines(shape),
@@ -216,9 +216,9 @@ def _usual_side(source: Source, index: DatasetIndex) -> float:
     return float(median(sides))
 
 
-def _free_name(folder: Path, registry: Registry) -> str:
-    """Return a protocol's name made of the folder's, and not that of a known protocol."""
-    plain = unicodedata.normalize("NFKD", _title(folder))
+def free_name(place: Path, registry: Registry) -> str:
+    """Return a protocol's name made of a folder's or file's, and not that of a known protocol."""
+    plain = unicodedata.normalize("NFKD", _title(place))
     kept = re.sub(r"[^A-Za-z0-9_.-]+", "_", plain.encode("ascii", "ignore").decode())
     name = kept.strip("_.-") or "own"
     return f"{name}_own" if name in registry.names("protocol") else name

@@ -22,7 +22,7 @@ from fscil_bench.metrics import accuracy
 from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.request import Design, RunRequest
-from fscil_bench.running.runner import best_columns, named, notes_of
+from fscil_bench.running.runner import best_columns, named, notes_of, refuse_diverged
 from fscil_bench.running.sessions import SessionMaker
 from fscil_bench.running.workbench import Plan, Workbench
 
@@ -74,6 +74,7 @@ def run_episodes(bench: Workbench, planned: EpisodesPlan, force: bool = False) -
         method.learn_base(maker.session(0))
         before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
     learnt = time.perf_counter()
+    refuse_diverged(method, spec.run.protocol.base_classes, "in the base session")
     accuracies = _accuracies(bench, method, maker, spec)
     ended = time.perf_counter()
     _check_state(method, before)

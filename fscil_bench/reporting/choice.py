@@ -285,12 +285,12 @@ def plain_command(
 
 def own_rows(found: Chosen) -> Chosen:
     """Return the rows on their protocol's own shots, sessions and recipe; all, if there is none."""
-    registry, split = found.results.registry, _own_split(found)
+    registry, split = found.results.registry, own_split(found)
     own = found.where(lambda spec: on_own_terms(spec, registry, split=split))
     return own if own.labels else found
 
 
-def _own_split(found: Chosen) -> str | None:
+def own_split(found: Chosen) -> str | None:
     """Return the split that a protocol's rows are meant to be on, None for the protocol's own.
 
     Where no row has that, the shots are drawn: a copy of the data may have no published ones.
@@ -307,7 +307,7 @@ def usual_rows(found: Chosen, *apart: str) -> Chosen:
     method those with nothing set by hand, and of class means the stronger variant too. A method
     without any such row keeps all its rows.
     """
-    registry, split = found.results.registry, _own_split(found)
+    registry, split = found.results.registry, own_split(found)
 
     def meant(spec: RunSpec) -> bool:
         plain = usual_params(spec, registry) or bool(ruler_variant(spec, registry))

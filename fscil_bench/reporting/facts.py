@@ -16,9 +16,12 @@ from fscil_bench.reporting.labels import (
     method_title,
     named_values,
 )
+from fscil_bench.running.commands import changes
 from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store.runs import RunRecord
 
+SHAPE = ("base_classes", "sessions", "way", "shot", "class_order")
+"""Fields of a protocol that say how it is cut into sessions."""
 Records = Sequence[RunRecord] | Sequence[EpisodesRecord]
 """What is stored of runs, or of few-shot episodes, beside arrays."""
 
@@ -99,6 +102,7 @@ def row_facts(chosen: Chosen, label: str) -> dict[str, str]:
         **trained,
         **image_facts(spec, records),
         "split": f"split {spec.split}",
+        "shape": _shape_text(spec, registry),
         "axes": axes_text(chosen.axes(label), spec.split),
         "parameters": parameters_text([r.parameters for r in records]) + _values(spec, registry),
         "stored": f"{bytes_text([r.sessions[-1].state_bytes for r in records])} stored",
@@ -107,6 +111,15 @@ def row_facts(chosen: Chosen, label: str) -> dict[str, str]:
         "notes": notes_text(records),
     }
     return {name: text for name, text in facts.items() if text}
+
+
+def _shape_text(spec: RunSpec, registry: Registry) -> str:
+    """Return in what a run's sessions are not those of the registered protocol of its name."""
+    if spec.protocol.name not in registry.names("protocol"):
+        return ""
+    changed = changes(spec.protocol, registry)
+    own = {name: changed[name] for name in SHAPE if name in changed}
+    return f"not the protocol's own sessions: {', '.join(named_values(own))}" if own else ""
 
 
 def precision_text(runs: pd.DataFrame) -> str:
@@ -155,7 +168,7 @@ def image_facts(spec: RunSpec, records: Records) -> dict[str, str]:
 
 def flags_text(records: Records) -> str:
     """Return the flags of all records, each once."""
-    flags = sorted({flag for record in records for flag in record.flags})
+    flags = sorted({flag for record in records for flag in record.told_flags})
     return f"flags: {', '.join(flags)}" if flags else ""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.params import params_dict, parse_params, published_params
 from fscil_bench.plugins.registry import FILE, Registry
 from fscil_bench.protocol import FEATURES, Protocol, Recipe
@@ -143,6 +143,18 @@ def _network_words(brought: RepresentationSpec, registry: Registry) -> list[str]
         return ["--network", f"{UNKNOWN_FOLDER}/NETWORK.safetensors"]
     file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
     return ["--weights", f"{UNKNOWN_FOLDER}/{file[1]}"] if file else []
+
+
+def for_copies(command: str, registry: Registry, datasets: Collection[str]) -> str:
+    """Return a command as it works where only unofficial copies of some data sets are there."""
+    words = shlex.split(command)
+    name = words[words.index("--protocol") + 1] if "--protocol" in words else ""
+    try:
+        dataset = registry.protocol(name)[0].dataset
+    except (FscilError, OSError):
+        return command  # the file is to be filled in
+    given = dataset not in datasets or "--unofficial-data" in words
+    return command if given else f"{command} --unofficial-data"
 
 
 def wanted_commands(wanted: Iterable[Wanted], registry: Registry) -> list[str]:

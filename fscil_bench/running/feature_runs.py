@@ -1,45 +1,22 @@
-"""What runs on features from a file, and what a specification says of them."""
+"""What runs on features from a file."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-
-from fscil_bench.backbone import Backbone
 from fscil_bench.data.feature_file import FeatureFile
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, Needs
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import FEATURES, Recipe
+from fscil_bench.protocol import Recipe
 from fscil_bench.request import RunRequest
-from fscil_bench.spec import RepresentationSpec
 
 PLAIN = "plain"
 """The one view that a file has."""
 OF_NETWORKS = {*Recipe.model_fields, "backbone", "pretraining", "images"}
 """Fields of a protocol that say how a network comes about."""
-
-
-class NoBackbone(Backbone):
-    """What stands for the network where features come from a file: it shows no image."""
-
-    name = FEATURES
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self._dim = dim
-
-    @property
-    def dim(self) -> int:
-        """D of the file's features."""
-        return self._dim
-
-    def build(self) -> nn.Module:
-        """Return the identity."""
-        return nn.Identity()
 
 
 def lacking(needs: Needs) -> str:
@@ -54,18 +31,16 @@ def lacking(needs: Needs) -> str:
 def refuse_unfit(
     request: RunRequest,
     options: Options,
-    file: FeatureFile | None,
+    file: FeatureFile,
     params: Any,
     registry: Registry,
 ) -> None:
-    """Refuse what cannot be run on features from a file, if there is one, before anything is.
+    """Refuse what cannot be run on features from a file, before anything is.
 
     Raises:
         UsageError: the method needs more than features, a network or other views are asked for,
             or Tukey space is and features are negative; the message says what runs.
     """
-    if file is None:
-        return
     method = registry.get("method", request.method)
     if lack := lacking(method.value.needs):
         raise UsageError(
@@ -99,28 +74,6 @@ def refuse_unfit(
 def in_tukey_space(params: Any) -> bool:
     """Return whether a method's parameters ask for non-negative features."""
     return getattr(params, "space", None) == "tukey"
-
-
-def of_features(spec: RepresentationSpec, file: FeatureFile, engine: str) -> RepresentationSpec:
-    """Return the specification of features from a file in place of that of a network.
-
-    Args:
-        spec: the network's; a fraction held out says which base samples methods learn from.
-        file: the features.
-        engine: digest of the code that takes them.
-    """
-    holdout = spec.recipe.holdout
-    return spec.model_copy(
-        update={
-            "params": spec.params | ({"holdout": holdout} if holdout else {}),
-            "backbone": FEATURES,
-            "pretraining": file.title,
-            "recipe": Recipe(epochs=0),
-            "precision": "fp32",
-            "code": "",
-            "engine": engine,
-        }
-    )
 
 
 def _fitting(registry: Registry) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 from fscil_bench.errors import FscilError
 from fscil_bench.method import Method, batches
 from fscil_bench.metrics import NOT_SCORED
-from fscil_bench.params import refuse_unstorable
+from fscil_bench.params import params_dict, refuse_unstorable
 from fscil_bench.plugins.contract import Contract
 from fscil_bench.progress import Progress
 from fscil_bench.running.sessions import SessionMaker
@@ -53,6 +53,7 @@ def run_sessions(
             with named(method, f"in session {number}"):
                 learn(session)
             learnt = time.perf_counter()
+            refuse_diverged(method, session.classes_seen, f"in session {number}")
             indices = maker.test_indices(number)
             predictions[number, indices] = predict(method, maker, indices, session.classes_seen)
             scored = time.perf_counter()
@@ -83,6 +84,38 @@ def named(plugin: Contract | type[Contract], when: str) -> Iterator[None]:
             f"{plugin.kind} {plugin.name!r} failed {when}: {type(error).__name__}: {error}; "
             "--debug shows where"
         ) from error
+
+
+def refuse_diverged(method: Method, classes_seen: int, when: str) -> None:
+    """Refuse what a method keeps if it is not finite.
+
+    Raises:
+        FscilError: a tensor of its state is not; it and the first class are named.
+    """
+    with named(method, "giving its state"):
+        state = method.state_dict()
+    for name, tensor in state.items():
+        finite = tensor.isfinite()
+        if not bool(finite.all()):
+            by_class = finite.dim() and len(finite) == classes_seen
+            place = f" of class {int((~finite).nonzero()[0, 0])}" if by_class else ""
+            raise FscilError(
+                f"method {method.name!r} diverged {when}: its {name}{place} "
+                f"{'is' if place else 'are'} not finite; {_remedy(method)}"
+            )
+
+
+def _remedy(method: Method) -> str:
+    """Say what may be tried where numbers are not finite."""
+    usual = params_dict(type(method).Params())
+    changed = [
+        f"{name} = {value} (by default {usual[name]})"
+        for name, value in params_dict(method.params).items()
+        if value != usual[name]
+    ]
+    if changed:
+        return f"{', '.join(changed)}: try values nearer to the defaults"
+    return "its parameters are the defaults: the features may be too large or too small for them"
 
 
 def _artifacts(method: Method, number: int) -> dict[str, np.ndarray]:
@@ -158,7 +191,9 @@ def best_columns(
             f"expected (queries, {columns}) = {expected}"
         )
     if not bool(torch.isfinite(scores).all()):
-        raise FscilError(f"method {method.name!r} returned scores that are not finite {when}")
+        raise FscilError(
+            f"method {method.name!r} returned scores that are not finite {when}; {_remedy(method)}"
+        )
     values = scores.detach().cpu()
     # In their own type: rounded to float32, scores that differ could be equal.
     exact = values.float() if values.dtype in (torch.bfloat16, torch.float16) else values

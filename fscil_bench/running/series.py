@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, UsageError, WriteError, nearest
 from fscil_bench.plugins.registry import Registry, expand_methods
 from fscil_bench.progress import Progress
-from fscil_bench.request import RunRequest
+from fscil_bench.request import Names, RunRequest, Seeds, parse_seeds, words
 from fscil_bench.running.feature_runs import lacking as lacking_features
 from fscil_bench.running.tuning import with_choices
 from fscil_bench.running.workbench import Workbench
@@ -19,13 +20,15 @@ Made = TypeVar("Made")
 
 def requested(
     bench: Workbench,
+    method: Names,
+    protocol: Names,
     *,
-    methods: Sequence[str],
-    protocols: Sequence[str],
-    representations: Sequence[str],
-    seeds: Sequence[int],
-    representation_seeds: Sequence[int],
-    params: Mapping[str, Any],
+    representation: Names = REPRESENTATION,
+    seed: Seeds = 0,
+    representation_seed: Seeds = 0,
+    params: Mapping[str, Any] | None = None,
+    representation_params: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     tuned: bool = False,
     **shared: Any,
 ) -> list[RunRequest]:
@@ -33,47 +36,53 @@ def requested(
 
     Args:
         bench: knows the plug-ins, and is told which methods of a group cannot stand somewhere.
-        methods: names, or words for groups of methods.
-        protocols: names, or TOML files.
-        representations: names.
-        seeds: of shots and the methods' own noise.
-        representation_seeds: of base training.
+        method: names, or words for groups of methods.
+        protocol: names, or TOML files.
+        representation: names.
+        seed: of shots and the methods' own noise.
+        representation_seed: of base training.
         params: of all methods, or of one as `METHOD.name`.
+        representation_params: of all representations.
+        overrides: fields of the protocols or their recipes that are changed.
         tuned: whether to take the parameters that were chosen.
         shared: further fields of every request.
 
     Raises:
         UsageError: an unknown method, representation or parameter, or nothing is asked for.
     """
-    named = {"method": methods, "protocol": protocols, "representation": representations}
+    given = {"method": method, "protocol": protocol, "representation": representation}
+    named = {kind: words(names, kind) for kind, names in given.items()}
     for kind, names in named.items():
         if not names:
             raise UsageError(f"--{kind} names no {kind}; `fscil-bench list {kind}s` lists them")
-    if not seeds or not representation_seeds:
+    seeds, base_seeds = parse_seeds(seed), parse_seeds(representation_seed)
+    if not seeds or not base_seeds:
         raise UsageError("seeds: no seed is named")
     registry = bench.registry
-    own = assigned(params, expand_methods(methods, registry), registry)
+    own = assigned(params or {}, expand_methods(named["method"], registry), registry)
     requests = [
         RunRequest(
-            method=method,
-            protocol=protocol,
+            method=name,
+            protocol=place,
             representation=brought,
-            params=own[method],
-            seed=seed,
+            params=own[name],
+            representation_params=representation_params or {},
+            seed=each,
             representation_seed=base_seed,
+            overrides=overrides or {},
             **shared,
         )
-        for protocol in protocols
-        for brought in representations
-        for base_seed in representation_seeds
-        for method in fitting_methods(
-            methods,
+        for place in named["protocol"]
+        for brought in named["representation"]
+        for base_seed in base_seeds
+        for name in fitting_methods(
+            named["method"],
             brought,
             registry,
             bench.progress.say,
-            bench.feature_path(*registry.protocol(protocol)) is not None,
+            bench.data.feature_path(*registry.protocol(place)) is not None,
         )
-        for seed in seeds
+        for each in seeds
     ]
     return with_choices(bench, requests) if tuned else requests
 

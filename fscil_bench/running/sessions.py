@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fscil_bench.data.reader import Dataset, ImageArray, read_file
+from fscil_bench.data.reader import Dataset, DatasetIndex, ImageArray, read_file
 from fscil_bench.errors import DataError, UsageError
 from fscil_bench.method import Needs
 from fscil_bench.protocol import LabelledSamples, Protocol, Queries, Session
@@ -39,17 +39,17 @@ class Assignment:
     shots: tuple[np.ndarray, ...]
 
 
-def check_dataset(protocol: Protocol, dataset: Dataset) -> None:
-    """Refuse a data set that cannot carry the protocol.
+def check_dataset(protocol: Protocol, dataset: Dataset, what: str = "") -> None:
+    """Refuse a data set that cannot carry the protocol; messages call it `what`, or by its name.
 
     Raises:
         DataError: too few classes, a class with fewer than `shot` training images, or a class
             without test images; class, number and need are named.
     """
-    used = protocol.classes_used
+    used, what = protocol.classes_used, what or f"data set {dataset.name!r}"
     if len(dataset.class_names) < used:
         raise DataError(
-            f"protocol {protocol.name!r} needs {used} classes, data set {dataset.name!r} has "
+            f"protocol {protocol.name!r} needs {used} classes, {what} has "
             f"{len(dataset.class_names)}"
         )
     train = np.bincount(dataset.train.labels, minlength=used)
@@ -58,11 +58,11 @@ def check_dataset(protocol: Protocol, dataset: Dataset) -> None:
         name = dataset.class_names[label]
         if train[label] < protocol.shot:
             raise DataError(
-                f"class {name!r} of data set {dataset.name!r} has {train[label]} training images, "
+                f"class {name!r} of {what} has {train[label]} training images, "
                 f"protocol {protocol.name!r} needs {protocol.shot} (shot)"
             )
         if test[label] == 0:
-            raise DataError(f"class {name!r} of data set {dataset.name!r} has no test images")
+            raise DataError(f"class {name!r} of {what} has no test images")
 
 
 def hold_out(
@@ -228,11 +228,7 @@ def canonical_shots(
         place = {str(n): i for n, i in zip(dataset.train.numbers[members], members, strict=True)}
         absent = [sample for sample in samples if sample not in place]
         if key not in index or absent:
-            copy = f" ({dataset.unofficial})" if dataset.unofficial else ""
-            raise UsageError(
-                f"{table.where(key)}: class {key!r}, samples {' '.join(absent or samples)}: not in "
-                f"data set {dataset.name!r}{copy}; use --split seeded"
-            )
+            raise _no_samples(table, key, absent or samples, dataset.name, dataset.unofficial)
         chosen[index[key]] = np.array([place[sample] for sample in samples])
     sessions = []
     for session in range(1, protocol.sessions + 1):
@@ -246,6 +242,32 @@ def canonical_shots(
                 )
         sessions.append(np.concatenate([chosen[c] for c in protocol.session_classes(session)]))
     return tuple(sessions)
+
+
+def refuse_absent_shots(
+    table: CanonicalShots, name: str, index: DatasetIndex, unofficial: str | None
+) -> None:
+    """Refuse a published selection that is not in what a reader lists, before it is decoded.
+
+    Raises:
+        UsageError: a class or sample does not exist.
+    """
+    keys = index.class_keys or index.class_names
+    there = {(keys[item.label], str(item.number)) for item in index.train}
+    for _, key, samples in table.rows:
+        absent = [sample for sample in samples if (key, sample) not in there]
+        if absent:
+            raise _no_samples(table, key, absent, name, unofficial)
+
+
+def _no_samples(
+    table: CanonicalShots, key: str, samples: Sequence[str], name: str, unofficial: str | None
+) -> UsageError:
+    copy = f" ({unofficial})" if unofficial else ""
+    return UsageError(
+        f"{table.where(key)}: class {key!r}, samples {' '.join(samples)}: not in data set "
+        f"{name!r}{copy}; use --split seeded"
+    )
 
 
 def published_shots(protocol: Protocol, folder: Path, dataset: Dataset) -> str | None:

@@ -7,33 +7,27 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import torch
 
-from fscil_bench.backbone import Backbone
-from fscil_bench.data.cache import ImageCache
-from fscil_bench.data.feature_file import FeatureFile, read_feature_file
-from fscil_bench.data.feature_match import with_features
 from fscil_bench.data.lists import index_of, shots_from_lists
 from fscil_bench.data.pixels import Images
-from fscil_bench.data.reader import Dataset, ReadRequest, reordered
-from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.errors import DataError, FscilError, UsageError, nearest
+from fscil_bench.data.reader import Dataset
+from fscil_bench.errors import FscilError, UsageError, nearest
 from fscil_bench.method import Method, MethodContext, Network, Terms
 from fscil_bench.options import Options
 from fscil_bench.params import params_dict, parse_params, published_params, refuse_unstorable
 from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.progress import Progress, Silent
-from fscil_bench.protocol import FEATURES, ImageSpec, Protocol
+from fscil_bench.protocol import ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
-from fscil_bench.running.feature_runs import NoBackbone, of_features, refuse_unfit
-from fscil_bench.running.pseudo import base_training_data, pseudo_incremental
+from fscil_bench.running.datasets import Datasets
+from fscil_bench.running.origins import Origin, Origins
+from fscil_bench.running.pseudo import pseudo_incremental
 from fscil_bench.running.runner import named, run_sessions
 from fscil_bench.running.sessions import (
     LISTED,
@@ -43,7 +37,6 @@ from fscil_bench.running.sessions import (
     CanonicalShots,
     SessionMaker,
     canonical_shots,
-    check_dataset,
     check_listed_sessions,
     draw_outliers,
     draw_shots,
@@ -52,7 +45,7 @@ from fscil_bench.running.sessions import (
     read_canonical,
 )
 from fscil_bench.seeding import Randomness
-from fscil_bench.spec import Precision, RepresentationSpec, RunSpec, Views, digest_of
+from fscil_bench.spec import RunSpec, Views, digest_of
 from fscil_bench.store.files import now
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
 from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
@@ -61,7 +54,6 @@ from fscil_bench.training.compute import (
     autocast,
     check_precision,
     environment,
-    faster_precision,
     load_per_core,
     peak_memory,
     resolve_device,
@@ -71,19 +63,10 @@ from fscil_bench.training.features import (
     Features,
     FeatureSource,
     check_views,
-    is_begun,
     weights_file,
 )
-from fscil_bench.training.given import given_features, given_network
-from fscil_bench.training.loop import BaseTraining, LabelledImages, input_transform
-from fscil_bench.training.networks import (
-    NetworkFile,
-    check_classes,
-    check_fits,
-    find_network,
-    taken_network,
-)
-from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining, seen_before
+from fscil_bench.training.loop import input_transform
+from fscil_bench.training.weights import NONE
 
 
 @dataclass(frozen=True)
@@ -97,12 +80,10 @@ class Plan:
     method: type[Method]
     params: Any
     representation: Representation
-    backbone: Backbone
+    origin: Origin
     dataset: Dataset
     table: CanonicalShots | None
-    pretraining: Pretraining
     parameters: str
-    network: NetworkFile | None = None
 
     @property
     def title(self) -> str:
@@ -133,15 +114,12 @@ class Workbench:
         told = "" if self.options.threads is None else settle_threads(self.options.threads)
         if told:
             self.progress.say(told)
-        self._datasets: dict[str, Dataset] = {}
-        self._arranged: dict[str, Dataset] = {}
-        self._networks: dict[tuple[str, str, int], NetworkFile] = {}
+        self.data = Datasets(store, registry, progress, self.options)
+        self._origins = Origins(self.data, self.device)
         self._trained: dict[str, TrainedRepresentation] = {}
         self._features: dict[tuple[str, str, str], Features] = {}
         self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._nonnegative: dict[tuple[str, str], bool] = {}
-        self._feature_files: dict[Path, FeatureFile] = {}
-        self._said: set[str] = set()
 
     @classmethod
     def open(cls, options: Options, progress: Progress | None = None) -> Workbench:
@@ -169,69 +147,33 @@ class Workbench:
         brought_params, _ = _resolved(brought, protocol, request.representation_params, None)
         with named(brought.value, "when it was made"):
             made = brought.value(brought_params)
-        file = self._feature_file(protocol, folder)
-        refuse_unfit(request, self.options, file, params, self.registry)
-        if file is None and not made.is_trained():
-            protocol = _untrained(request, protocol)
-        network = self._network_file(request, protocol)
-        if network is not None:
-            protocol = protocol.override(**vars(network.card.spec.recipe))
-        backbone, code = self._backbone(protocol, made, file)
-        if request.pseudo:
-            protocol = pseudo_incremental(protocol)
+        origin = self._origins.of(request, protocol, folder, made, params)
+        protocol = pseudo_incremental(origin.protocol) if request.pseudo else origin.protocol
         needs = method.value.needs
         check_views(f"method {method.name!r}", (*needs.features, *needs.base_views))
         _check_extras(method.value, brought.value)
         views = _checked_reading(method.value, request.views)
-        if made.is_trained() and not protocol.recipe.epochs and (file, network) == (None, None):
-            _check_given(request, protocol, self._pretraining(protocol, backbone, made))
-        if file is None:
-            pretraining, dataset = self._inputs(protocol, folder, backbone, made, network)
-        else:
-            pretraining, dataset = Pretraining(file.title), self.dataset(protocol, folder)
-        terms = _terms(protocol, dataset, backbone.dim)
+        drawn = request.index_list is not None or (request.split or protocol.split) != "canonical"
+        listed = None if drawn else read_canonical(protocol, folder)
+        dataset = origin.load(protocol, folder, listed)
+        terms = _terms(protocol, dataset, origin.backbone.dim)
         with named(method.value, "checking its parameters"):
             method.value.check(params, terms)
-        split, table = self._split(request, protocol, folder, dataset)
-        representation = RepresentationSpec(
-            name=brought.name,
-            params=params_dict(brought_params),
-            seed=request.representation_seed,
-            dataset=dataset.name,
-            data_fingerprint=dataset.fingerprint,
-            base_classes=protocol.base_classes,
-            class_order=protocol.class_order,
-            backbone=protocol.backbone,
-            pretraining=pretraining.title,
-            images=protocol.images,
-            recipe=protocol.recipe,
-            precision="fp32",  # until it is settled
-            code=brought.digest(),
-            engine=engine_digest(*(TRAINING if protocol.recipe.epochs else GIVEN)),
-            backbone_code=code,
-            transform=backbone.input_of(protocol.images),
-        )
-        if file is not None:
-            representation = of_features(representation, file, engine_digest(*FROM_FILE))
-        elif network is not None:
-            representation = network.representation(dataset, engine_digest(*TAKEN), code)
-        elif made.is_trained() or self.options.precision != "auto":
-            representation = self._at_precision(representation, backbone)
+        split, table = self._split(request, protocol, dataset, listed)
         spec = RunSpec(
             method=method.name,
             params=params_dict(params),
             protocol=protocol,
-            representation=representation,
+            representation=origin.spec(brought, brought_params, protocol, dataset),
             split=split,
             shots=table.digest if table else None,
             seed=request.seed,
             views=views,
             code=method.digest(),
-            engine=engine_digest(*RUN),
+            engine=engine_digest(*RUN, type(origin).make),
         )
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
-        live = (method.value, params, made, backbone, dataset, table, pretraining)
-        return Plan(spec, *live, parameters, network)
+        return Plan(spec, method.value, params, made, origin, dataset, table, parameters)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:
         """Return the stored run of a plan, made now if it is not there (or if `force`)."""
@@ -295,214 +237,40 @@ class Workbench:
             method = plan.method(plan.params, context)
         return method, maker, self._pretrain(plan, method, maker)
 
-    def dataset(self, protocol: Protocol, folder: Path) -> Dataset:
-        """Return the protocol's data set, checked against it; `folder` is the protocol's own."""
-        file = self._feature_file(protocol, folder)
-        if file is None:
-            dataset = self._decoded(protocol, folder)
-        else:
-            dataset = self._with_features(protocol, folder, file)
-        order, tested = protocol.class_order, protocol.test_from_train
-        cut = [order, str(folder), tested, protocol.classes_used]
-        key = digest_of([dataset.name, dataset.fingerprint, *cut])
-        if key not in self._arranged:  # features are copied, and many plans may share them
-            arranged = reordered(dataset, order, folder)
-            if tested is not None:
-                arranged = base_training_data(arranged, protocol)
-            self._arranged[key] = arranged
-        check_dataset(protocol, self._arranged[key])
-        return self._arranged[key]
-
-    def _decoded(self, protocol: Protocol, folder: Path) -> Dataset:
-        """Return the protocol's data set as its reader gives it."""
-        reader, roots = self._reader(protocol, folder)
-        request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
-        images = request.images.model_dump()
-        key = digest_of([reader.name, request.classes, images, request.options, *map(str, roots)])
-        if key not in self._datasets:
-            cache = self._image_cache()
-            self._datasets[key] = cache.load(reader.value(), reader.digest(), roots, request)
-        return self._datasets[key]
-
-    def feature_path(self, protocol: Protocol, folder: Path) -> Path | None:
-        """Return the file that features come from, if they do."""
-        own = folder / protocol.features if protocol.features else None
-        return Path(self.options.features) if self.options.features else own
-
-    def _feature_file(self, protocol: Protocol, folder: Path) -> FeatureFile | None:
-        path = self.feature_path(protocol, folder)
-        if path is None:
-            return None
-        if path not in self._feature_files:
-            self._feature_files[path] = read_feature_file(path)
-            for remark in self._feature_files[path].remarks:
-                self._say_once(remark)
-        return self._feature_files[path]
-
-    def _with_features(self, protocol: Protocol, folder: Path, file: FeatureFile) -> Dataset:
-        """Return the protocol's data set with features from a file, and no pixels."""
-        key = digest_of([file.digest, protocol.dataset, protocol.classes, protocol.reader_options])
-        if key not in self._datasets:
-            request = ReadRequest(protocol.classes, protocol.images, protocol.reader_options)
-            reader, roots = None, self.options.data_roots
-            if protocol.dataset != FEATURES:
-                plugin, roots = self._reader(protocol, folder)
-                reader = plugin.value()
-            self._datasets[key], remarks = with_features(
-                file, protocol.dataset, reader, roots, request, self._image_cache()
-            )
-            for remark in remarks:
-                self._say_once(remark)
-        return self._datasets[key]
-
     def _split(
-        self, request: RunRequest, protocol: Protocol, folder: Path, dataset: Dataset
+        self,
+        request: RunRequest,
+        protocol: Protocol,
+        dataset: Dataset,
+        listed: CanonicalShots | None,
     ) -> tuple[str, CanonicalShots | None]:
         """Return the split's name and the table of its shots, which are known to be there.
 
         They need not be in a file of features that is the data set: then shots are drawn, unless
         the published ones are asked for.
         """
-        split, table = _split(request, protocol, folder, dataset)
+        split, table = _split(request, protocol, dataset, listed)
         if table is not None:
             try:
                 canonical_shots(table, protocol, dataset)  # known now, and not after base training
             except UsageError as error:
                 if dataset.matching != "file" or request.split or request.index_list:
                     raise
-                self._say_once(f"shots are drawn (--split seeded), the published are not: {error}")
+                self.data.say_once(
+                    f"shots are drawn (--split seeded), the published are not: {error}"
+                )
                 return "seeded", None
         return split, table
-
-    def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            self.progress.say(text)
-
-    def _reader(self, protocol: Protocol, folder: Path) -> tuple[Plugin, tuple[Path, ...]]:
-        """Return the protocol's reader, and where it looks."""
-        try:
-            reader = self.registry.get("data set", protocol.dataset)
-        except UsageError as error:
-            raise UsageError(
-                f"protocol {protocol.name!r} in {folder}: dataset = {protocol.dataset!r}: {error}"
-            ) from error
-        own = (folder / protocol.data,) if protocol.data else ()
-        return reader, (*own, *self.options.data_roots)
-
-    def _find(self, protocol: Protocol, folder: Path) -> None:
-        reader, roots = self._reader(protocol, folder)
-        reader.value().find(roots, self._image_cache().digest)
-
-    def _image_cache(self) -> ImageCache:
-        options = self.options
-        return ImageCache(self.store, self.progress, options.skip_broken, options.unofficial_data)
-
-    def _backbone(
-        self, protocol: Protocol, made: Representation, file: FeatureFile | None
-    ) -> tuple[Backbone, str]:
-        """Return the backbone as the representation reads it, and the digest of its code."""
-        if file is not None:
-            return NoBackbone(file.dim), ""
-        backbone, plugin = self.registry.backbone(protocol.backbone, made.reading())
-        return backbone, plugin.digest()
-
-    def _at_precision(self, spec: RepresentationSpec, backbone: Backbone) -> RepresentationSpec:
-        """Return a representation at the precision of base training that the options ask for.
-
-        `auto` is that of the network that is stored or half trained, so that no other measurement
-        makes another; where there is none, or one of each, what is measured to be faster.
-        """
-        both = {name: spec.model_copy(update={"precision": name}) for name in get_args(Precision)}
-        if self.options.precision in both:
-            return both[self.options.precision]
-        begun = [each for each in both.values() if is_begun(self.store, each.key)]
-        if len(begun) == 1:
-            return begun[0]
-        folder = partial(self.store.cache_folder, "precision")
-        size = input_transform(spec).size
-        return both[faster_precision(backbone, size, self.device, folder)]
-
-    def _network_file(self, request: RunRequest, protocol: Protocol) -> NetworkFile | None:
-        """Return the network that is to be taken as it is, if one is, held against the request."""
-        if self.options.network is None:
-            return None
-        asked = (protocol.name, request.representation, request.representation_seed)
-        if asked not in self._networks:
-            self._networks[asked] = find_network(
-                str(self.options.network), request, protocol, self.registry
-            )
-        check_fits(self._networks[asked], request, protocol, self.options.precision)
-        return self._networks[asked]
-
-    def _inputs(
-        self,
-        protocol: Protocol,
-        folder: Path,
-        backbone: Backbone,
-        made: Representation,
-        network: NetworkFile | None,
-    ) -> tuple[Pretraining, Dataset]:
-        """Return the weights and the data; of both that are missing one error, data first."""
-        if network is not None:
-            dataset = self.dataset(protocol, folder)
-            check_classes(network, dataset)
-            return Pretraining(network.card.spec.pretraining), dataset
-        try:
-            pretraining = self._pretraining(protocol, backbone, made)
-        except DataError as weights:
-            try:
-                self._find(protocol, folder)
-            except DataError as data:
-                raise DataError(f"{data}\n{weights}") from data
-            raise
-        return pretraining, self.dataset(protocol, folder)
-
-    def _pretraining(
-        self, protocol: Protocol, backbone: Backbone, made: Representation
-    ) -> Pretraining:
-        weights = None if self.options.weights is None else str(self.options.weights)
-        if made.pretrained and weights == NONE:
-            raise UsageError(
-                f"--weights none: representation {made.name!r} starts from pre-trained weights; "
-                "leave it away, or give a file"
-            )
-        wanted = PUBLISHED if made.pretrained else protocol.pretraining
-        return resolve_pretraining(backbone, wanted, weights)
 
     def trained(self, plan: Plan) -> TrainedRepresentation:
         """Return the plan's representation, trained now if it is not stored."""
         spec = plan.spec.representation
         if spec.key not in self._trained:
-            base, heldout = hold_out(plan.dataset, plan.spec.protocol, spec.seed)
-            train = plan.dataset.train
-
-            def part(indices: np.ndarray) -> LabelledImages:
-                return LabelledImages(train.images, indices, train.labels[indices])
-
-            made, device, given = plan.representation, self.device, plan.pretraining
-            backbone = plan.backbone
-            folder = self.store.representation_folder(spec.key)
-            with named(made, "in base training"):
-                if train.features is not None:
-                    rows, labels = train.features[base], train.labels[base]
-                    self._trained[spec.key] = given_features(
-                        spec, made.scale(), rows, labels, folder
-                    )
-                elif plan.network is not None:
-                    taken = (spec, plan.network, backbone, device, folder)
-                    self._trained[spec.key] = taken_network(*taken)
-                elif spec.recipe.epochs:
-                    training = BaseTraining(
-                        spec, made, backbone, part(base), part(heldout), device, given
-                    )
-                    self._trained[spec.key] = training.run(folder, self.progress)
-                else:
-                    self._trained[spec.key], features = given_network(
-                        spec, made, backbone, part(base), device, given, folder, self.progress
-                    )
-                    if features is not None and spec.transform is not None:
-                        self._known[spec.key] = (base, features.numpy())
+            with named(plan.representation, "in base training"):
+                made, known = plan.origin.make(plan.spec, plan.dataset)
+            self._trained[spec.key] = made
+            if known is not None:
+                self._known[spec.key] = known
         return self._trained[spec.key]
 
     def features(self, plan: Plan, trained: TrainedRepresentation) -> dict[str, Features]:
@@ -610,20 +378,10 @@ class Workbench:
         return float(meta["seconds"])
 
 
-TRAINING = (BaseTraining, hold_out, Images, ImageSpec, Protocol.session_classes)
-"""Where the engine's digest of a representation starts. How data are arranged, their fingerprint
-tells; how features are read is in the digest of a run, and keys their cache.
-"""
-GIVEN = (given_network, Images, ImageSpec, Protocol.session_classes)
-"""Likewise of a base network from a file."""
-FROM_FILE = (given_features, Protocol.session_classes)
-"""Likewise of features from a file."""
-TAKEN = (taken_network, Images, ImageSpec, Protocol.session_classes)
-"""Likewise of a network that is taken with all that came out beside it."""
-PUBLISHED = "published"
-"""The pre-training of a representation that stands on published weights."""
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)
-"""Likewise: what takes a method through the sessions, and the data types that are handed over."""
+"""Where the engine's digest of a run starts, beside how its origin is made: what takes a method
+through the sessions, and the data types that are handed over.
+"""
 
 
 def _resolved(
@@ -661,7 +419,7 @@ def _checked_reading(method: type[Method], wanted: str) -> Views:
 
 
 def _split(
-    request: RunRequest, protocol: Protocol, folder: Path, dataset: Dataset
+    request: RunRequest, protocol: Protocol, dataset: Dataset, listed: CanonicalShots | None
 ) -> tuple[str, CanonicalShots | None]:
     """Return the split's name and the table of its shots, where they are listed."""
     if request.index_list is not None:
@@ -676,38 +434,7 @@ def _split(
         return f"{OUTLIER}:{fraction:g}", None  # however it was written
     if name not in SPLITS:
         raise UsageError(f"unknown split {name!r}; known: {', '.join(SPLITS)}, outlier:Q")
-    return name, read_canonical(protocol, folder) if name == "canonical" else None
-
-
-def _untrained(request: RunRequest, protocol: Protocol) -> Protocol:
-    """Return the protocol without base training, for a representation that trains nothing."""
-    if request.overrides.get("epochs"):
-        raise UsageError(
-            f"representation {request.representation!r} trains nothing as it is set, so that "
-            f"epochs = {request.overrides['epochs']} has no meaning; leave it away, or let it train"
-        )
-    return protocol.override(epochs=0)
-
-
-def _check_given(request: RunRequest, protocol: Protocol, pretraining: Pretraining) -> None:
-    """Refuse a network from a file, without base training, where it cannot be what is meant."""
-    where = f"protocol {protocol.name!r}: recipe.epochs = 0"
-    if pretraining.file is None:
-        raise UsageError(
-            f"{where} trains nothing: give the base network with --weights FILE, or train one with "
-            "--epochs 1 or more"
-        )
-    if request.representation != REPRESENTATION:
-        raise UsageError(
-            f"{where} takes the network of {pretraining.file} as it is, and nothing of "
-            f"representation {request.representation!r} is trained; leave --representation out"
-        )
-    if request.pseudo:
-        raise UsageError(
-            f"{where}: parameters are chosen in front of a network that has not seen the classes "
-            f"that play new ones, which is not known of {pretraining.file}; choose them with base "
-            "training (--epochs 1 or more) and give them with --set"
-        )
+    return name, listed
 
 
 def _check_extras(method: type[Method], representation: type[Representation]) -> None:
@@ -741,19 +468,6 @@ def _spread(labels: np.ndarray, classes: int) -> tuple[int, int]:
     return int(counts.min()), int(counts.max())
 
 
-def _matching_flags(plan: Plan) -> list[str]:
-    """Return what a table must say of how features from a file came to samples."""
-    told = {
-        "order": "features matched to samples by order",
-        "file": "labels and order of samples as the file of features has them",
-    }
-    own = plan.dataset.name == FEATURES  # nothing that it could have been matched with
-    found = [told[plan.dataset.matching]] if plan.dataset.matching in told and not own else []
-    if plan.dataset.matching and plan.spec.protocol.test_from_train is not None:
-        found.append("features of a network that may have seen the classes that play new ones")
-    return found
-
-
 def _flags(plan: Plan) -> tuple[str, ...]:
     """Return what a table must say beside the row."""
     found = []
@@ -763,21 +477,12 @@ def _flags(plan: Plan) -> tuple[str, ...]:
         found.append("representation sized by the final class count")
     if plan.spec.views == "flip":
         found.append("test-time views: image and mirror image averaged")
-    title = plan.pretraining.title
-    if plan.network is not None:
-        found += plan.network.flags(plan.dataset.fingerprint)
-    found += _matching_flags(plan)
-    epochs, matched = plan.spec.representation.recipe.epochs, plan.dataset.matching
-    if not epochs and not matched:
-        known = "pre-trained network" if plan.pretraining.data else "base network from a file"
-        found.append(f"{known}: {title}, no base training here")
-    if title != NONE and not matched and (epochs or plan.representation.pretrained):
-        found += seen_before(plan.spec.protocol, plan.pretraining.data)
+    found += plan.origin.flags(plan.spec.protocol, plan.dataset)
     if plan.dataset.unofficial:
         found.append(f"unofficial data ({plan.dataset.unofficial})")
     if plan.dataset.skipped:
         found.append(f"{plan.dataset.skipped} broken images skipped")
-    wanted = plan.spec.protocol.pretraining
-    if wanted == "imagenet" and plan.pretraining.title == NONE:
+    start = plan.spec.representation.pretraining
+    if plan.spec.protocol.pretraining == "imagenet" and start == NONE:
         found.append("without the protocol's ImageNet weights")
     return tuple(found)

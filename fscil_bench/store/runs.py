@@ -61,6 +61,12 @@ class SessionRecord(BaseModel):
     state_bytes: Count
 
 
+def told_flag(flag: str) -> str:
+    """Return a flag as tables say it: why a copy is no published one, `data check` tells."""
+    before, mark, _ = flag.partition("unofficial data (")
+    return f"{before}unofficial copy" if mark else flag
+
+
 class WorkRecord(BaseModel):
     """What is recorded of finished work of either kind, a run or few-shot episodes.
 
@@ -87,6 +93,11 @@ class WorkRecord(BaseModel):
     network: str = ""
     environment: dict[str, Any] = {}
     created: str = ""
+
+    @property
+    def told_flags(self) -> tuple[str, ...]:
+        """The flags as tables say them."""
+        return tuple(map(told_flag, self.flags))
 
 
 class RunRecord(WorkRecord):

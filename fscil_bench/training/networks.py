@@ -26,7 +26,7 @@ from fscil_bench.request import RunRequest
 from fscil_bench.seeding import Randomness
 from fscil_bench.spec import RepresentationSpec, digest_of
 from fscil_bench.store.files import now
-from fscil_bench.store.runs import Count, RunRecord, Store
+from fscil_bench.store.runs import Count, RunRecord, Store, told_flag
 from fscil_bench.store.tensors import load_tensors, save_tensors
 from fscil_bench.training.weights import fit
 
@@ -97,19 +97,16 @@ class NetworkFile:
         told = f"released network: {self.card.title}, no base training here"
         if fingerprint == self.card.spec.data_fingerprint:
             return (told,)  # what there is to say of the copy, the row says anyway
-        copy = "".join(f", {flag}" for flag in self.card.copy_flags)
+        copy = "".join(f", {told_flag(flag)}" for flag in self.card.copy_flags)
         return told, f"network trained on another copy of the data{copy}"
 
-    def representation(
-        self, dataset: Dataset, engine: str, backbone_code: str
-    ) -> RepresentationSpec:
-        """Return the specification of this network on a data set.
+    def representation(self, asked: RepresentationSpec) -> RepresentationSpec:
+        """Return the specification of this network on the data, and by the engine, of another.
 
         Its digest decides, and not the code that trained it.
         """
-        found = {"data_fingerprint": dataset.fingerprint, "network": self.label}
-        found |= {"backbone_code": backbone_code}
-        return self.card.spec.model_copy(update={**found, "code": "", "engine": engine})
+        here = {n: getattr(asked, n) for n in ("data_fingerprint", "engine", "backbone_code")}
+        return self.card.spec.model_copy(update={**here, "network": self.label, "code": ""})
 
 
 def packaged_networks(registry: Registry) -> list[NetworkFile]:

@@ -1,1 +1,1 @@
-"""Methods that train through episodes: CEC, SPPR."""
+"""Methods that train through episodes: CEC, LIMIT, SPPR."""

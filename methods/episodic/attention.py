@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import nn
 from torch.nn import functional as F
 
@@ -16,6 +18,21 @@ CHUNK_BYTES = 64 * 2**20
 
 TINY = 1e-12
 """Smallest squared length by which is divided."""
+
+
+@dataclass(frozen=True)
+class GraphParams:
+    """What a graph compares, and how.
+
+    Attributes:
+        shots: samples that a prototype is the mean of while the graph learns.
+        temperature: factor on the cosines.
+        layer_norm: whether the graph's output is normalised, as published.
+    """
+
+    shots: Annotated[int, Field(gt=0)] = 1
+    temperature: Annotated[float, Field(gt=0)] = 16.0
+    layer_norm: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,7 +104,13 @@ class GraphAttention(nn.Module):
         self.norm = nn.LayerNorm(dim) if layer_norm else nn.Identity()
 
     def forward(self, prototypes: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
-        """Return the cosines (n, C) of each adapted query and the prototypes adapted to it.
+        """Return the cosines (n, C) of each adapted query and the prototypes adapted to it."""
+        return self.compared(prototypes, queries)[0]
+
+    def compared(
+        self, prototypes: torch.Tensor, queries: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return these cosines (n, C), and the adapted queries (n, D).
 
         The sets of all queries (n, D) share their prototypes (C, D). What these attend to among
         themselves is computed once; a query adds one member to that, with weight σ(b − log Σ e^a)
@@ -101,12 +124,12 @@ class GraphAttention(nn.Module):
         weights = torch.sigmoid(own_keys @ asked.T - torch.logsumexp(among, dim=1))
         start = prototypes + self.bias + shared
         adapted = Lines(start, shared, own_values @ self.output.T, weights)
-        moved = self._adapted_queries(queries, keys, values, own_keys, own_values)
-        return self._cosines(adapted, moved)
+        moved = self.norm(self._adapted_queries(queries, keys, values, own_keys, own_values))
+        return self._cosines(adapted, moved), moved
 
     def _cosines(self, adapted: Lines, queries: torch.Tensor) -> torch.Tensor:
-        """Return the cosines (n, C) of normalised queries (n, D) and normalised prototypes."""
-        units = F.normalize(self.norm(queries), dim=1)
+        """Return the cosines (n, C) of adapted queries (n, D) and normalised prototypes."""
+        units = F.normalize(queries, dim=1)
         if not isinstance(self.norm, nn.LayerNorm):
             return adapted.dot(units) * adapted.squared().rsqrt()
         gain, offset = self.norm.weight, self.norm.bias

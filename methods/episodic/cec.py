@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar
@@ -11,89 +10,18 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 
-from fscil_bench.method import Method, MethodContext, Needs, Network, Terms
+from fscil_bench.method import Needs
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 from .._shared import citations
 from .._shared.augmentation import turned
-from .._shared.network import embedded
-from .._shared.state import part_of, prefixed
-from .._shared.statistics import class_means, require_finite
-from .attention import GraphAttention, adapted_cosines
-from .episodes import MetaParams, base_episodes, check_episodes, train_on_episodes
-
-GRAPH = "graph."
-"""How the graph's tensors are prefixed, in the state and in what pretraining returns."""
+from .._shared.state import prefixed
+from .._shared.statistics import require_finite
+from .episodes import MetaParams, base_episodes, train_on_episodes
+from .evolved import ENCODER, GRAPH, EvolvedClassifier, TrainedClassifier, images_of
 
 TURNED = ("rot90", "rot180", "rot270")
 """The views of base images by quarter turns, from one to three."""
-
-ENCODER = "encoder."
-"""How the network's tensors are prefixed, in the state and in what pretraining returns."""
-
-
-class EvolvedClassifier(Method):
-    """Keeps class means and a trained graph; a subclass says what features are, and trains."""
-
-    params: MetaParams
-
-    def __init__(self, params: Any, context: MethodContext) -> None:
-        super().__init__(params, context)
-        self.attention = self.new_attention()
-        self.prototypes = torch.empty(0, context.feature_dim, device=context.device)
-
-    @abstractmethod
-    def embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
-        """Return the features (n, D) of samples, on the method's device."""
-
-    def new_attention(self) -> GraphAttention:
-        """Return the graph at its initialisation."""
-        generator = self.context.base_random.torch("graph", "initialisation")
-        graph = GraphAttention(self.context.feature_dim, self.params.layer_norm, generator)
-        return graph.to(self.context.device)
-
-    def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take what `pretrain` learnt."""
-        self.attention.load_state_dict(part_of(tensors, GRAPH))
-
-    @classmethod
-    def check(cls, params: Any, terms: Terms) -> None:
-        """Refuse more shots than a base class has images for."""
-        check_episodes(cls.name, params, terms)
-
-    def learn_base(self, base: Session) -> None:
-        """Take the base classes' means as prototypes."""
-        self.prototypes = self._means(base)
-
-    def learn_session(self, session: Session) -> None:
-        """Append the new classes' means."""
-        self.prototypes = torch.cat([self.prototypes, self._means(session)])
-
-    def scores(self, queries: Queries) -> torch.Tensor:
-        """Return temperature × cosine (n, classes seen) of adapted queries and prototypes."""
-        return self._logits(self.prototypes, queries)
-
-    def episode_scores(self, shots: Session, queries: Queries) -> torch.Tensor:
-        """Return the logits (n, way) of a graph over the prototypes of an episode alone."""
-        return self._logits(self._means(shots), queries)
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the prototypes (classes seen, D) and the graph's tensors."""
-        state = {"prototypes": self.prototypes, **prefixed(GRAPH, self.attention)}
-        return {name: value.detach().cpu().clone() for name, value in state.items()}
-
-    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Restore prototypes and graph."""
-        self.prototypes = state["prototypes"].clone().to(self.context.device)
-        self.attention.load_state_dict(part_of(state, GRAPH))
-
-    def _logits(self, prototypes: torch.Tensor, queries: Queries) -> torch.Tensor:
-        cosines = adapted_cosines(self.attention, prototypes, self.embed(queries))
-        return self.params.temperature * cosines
-
-    def _means(self, session: Session) -> torch.Tensor:
-        labels = session.labels.to(self.context.device)
-        return class_means(self.embed(session), labels, session.class_ids).float()
 
 
 @dataclass(frozen=True)
@@ -142,6 +70,8 @@ class Cec(EvolvedClassifier):
         "layer_norm": (True, False),
     }
 
+    params: CecParams
+
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
         """Train the graph on pseudo-incremental episodes of base features.
 
@@ -179,7 +109,7 @@ class TrainedMetaParams(MetaParams):
     encoder_lr: Annotated[float, Field(ge=0)] = 2e-3
 
 
-class CecTrained(EvolvedClassifier):
+class CecTrained(TrainedClassifier):
     """Continually evolved classifiers (CEC) as published: the encoder learns in the meta stage.
 
     Zhang, Song, Lin, Zheng, Pan and Xu, "Few-Shot Incremental Learning with Continually Evolved
@@ -203,7 +133,6 @@ class CecTrained(EvolvedClassifier):
     title = "CEC-trained"
     bibtex = citations.CEC
     Params = TrainedMetaParams
-    needs = Needs(features=(), images=True)
     pretrain_params = tuple(field.name for field in fields(TrainedMetaParams))
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cub200": {"encoder_lr": 2e-4, "queries": 10},
@@ -214,17 +143,11 @@ class CecTrained(EvolvedClassifier):
 
     params: TrainedMetaParams
 
-    def __init__(self, params: Any, context: MethodContext) -> None:
-        super().__init__(params, context)
-        if context.network is None:
-            raise ValueError(f"{self.name} needs a network")
-        self.network: Network = context.network
-
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
         """Train graph and network on pseudo-incremental episodes of base images."""
         # The method's own network stays as it is until it is given what was learnt.
         attention, encoder = self.new_attention(), copy.deepcopy(self.network.backbone).eval()
-        images = _images(base)
+        images = images_of(base)
 
         def embed(samples: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
             pixels = turned(self.network.test_pixels(images[samples]), turns)
@@ -238,28 +161,3 @@ class CecTrained(EvolvedClassifier):
         train_on_episodes(attention, embed, episodes, self.params, generator, progress, others)
         learnt = {**prefixed(GRAPH, attention), **prefixed(ENCODER, encoder)}
         return {name: value.detach().cpu() for name, value in learnt.items()}
-
-    def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take graph and network as `pretrain` trained them."""
-        super().load_pretrained(tensors)
-        self.network.backbone.load_state_dict(part_of(tensors, ENCODER))
-
-    def embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
-        """Return the trained network's features (n, D) of images, in full precision."""
-        return embedded(self.network, _images(samples))
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the prototypes (classes seen, D), the graph's tensors and the network's."""
-        network = prefixed(ENCODER, self.network.backbone)
-        return super().state_dict() | {k: v.detach().cpu().clone() for k, v in network.items()}
-
-    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Restore prototypes, graph and network."""
-        super().load_state_dict(state)
-        self.network.backbone.load_state_dict(part_of(state, ENCODER))
-
-
-def _images(samples: LabelledSamples | Queries) -> torch.Tensor:
-    if samples.images is None:
-        raise ValueError("cec_trained needs images")
-    return samples.images

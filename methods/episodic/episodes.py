@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.method import Terms
 
-from .attention import GraphAttention
+from .attention import GraphAttention, GraphParams
 
 Embed = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Gives the features (n, D) of base samples (n,), turned by so many quarter turns (n,)."""
@@ -26,7 +26,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class MetaParams:
+class MetaParams(GraphParams):
     """How the graph is learnt: SGD with Nesterov momentum 0.9, rates halved every 20 epochs.
 
     Attributes:
@@ -34,23 +34,17 @@ class MetaParams:
         episodes: episodes of an epoch; fewer where the base session has so few samples that an
             epoch would show each of them more than three times.
         ways: base classes of an episode, and rotated copies beside them; all, if there are fewer.
-        shots: samples that a prototype of an episode is the mean of.
         queries: queries for each class of an episode; fewer where a class has no more.
         lr: learning rate of the graph.
         weight_decay: of everything that is trained.
-        temperature: factor on the cosines.
-        layer_norm: whether the graph's output is normalised, as published.
     """
 
     epochs: Annotated[int, Field(ge=0)] = 100
     episodes: Annotated[int, Field(gt=0)] = 50
     ways: Annotated[int, Field(gt=1)] = 15
-    shots: Annotated[int, Field(gt=0)] = 1
     queries: Annotated[int, Field(gt=0)] = 15
     lr: Annotated[float, Field(gt=0)] = 2e-4
     weight_decay: Annotated[float, Field(ge=0)] = 5e-4
-    temperature: Annotated[float, Field(gt=0)] = 16.0
-    layer_norm: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class Episodes:
         return torch.stack(picks), torch.randint(1, 4, (len(picks),), generator=generator)
 
 
-def check_episodes(name: str, params: MetaParams, terms: Terms) -> None:
+def check_episodes(name: str, params: GraphParams, terms: Terms) -> None:
     """Refuse more shots than the smallest base class can give beside a query.
 
     Raises:

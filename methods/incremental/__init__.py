@@ -1,1 +1,1 @@
-"""Methods that train the network on in every session: fine-tuning, joint training, iCaRL, FSLL."""
+"""Methods that train the network on in sessions: Ft-CNN, joint, iCaRL, FSLL, F2M, BiDist."""

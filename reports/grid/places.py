@@ -11,7 +11,7 @@ import pandas as pd
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import Protocol
+from fscil_bench.protocol import FEATURES, Protocol
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.facts import left_out_lines, name_lines, row_facts, unequal_lines
 from fscil_bench.reporting.labels import PLAIN, changed_params, named_values
@@ -177,7 +177,10 @@ def _plain_label(spec: RunSpec, registry: Registry) -> str:
     brought = spec.representation
     changed = changed_params(registry, "representation", brought.name, brought.params)
     views = [spec.views] if spec.views != PLAIN else []
-    return ", ".join([brought.name, *named_values(changed), *views])
+    name = brought.name
+    if brought.backbone == FEATURES:
+        name = brought.pretraining.partition(" (sha256 ")[0]
+    return ", ".join([name, *named_values(changed), *views])
 
 
 def _brought(spec: RunSpec) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from fscil_bench.defaults import RULER, STRONGER
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.params import AS_WORDS
 from fscil_bench.plugins.registry import Registry
+from fscil_bench.protocol import Protocol
 from fscil_bench.report import Column, Document, Figure, Lack, Notes, Report, Section, Table
 from fscil_bench.reporting.accuracy import accuracy_frame
-from fscil_bench.reporting.choice import rows_of_protocol
+from fscil_bench.reporting.choice import Chosen, own_split, rows_of_protocol
 from fscil_bench.reporting.heat_map import heat_map
 from fscil_bench.reporting.measures import MEASURES, formulas
 from fscil_bench.reporting.statistics import aggregate
 from fscil_bench.reporting.tables import ROW_COLUMNS
-from fscil_bench.reporting.usual import registered_protocol, ruler_variant, usual_params
+from fscil_bench.reporting.usual import alike, registered_protocol, ruler_variant, usual_params
 from fscil_bench.request import RunRequest, Selection, Wanted
 from fscil_bench.running.commands import changes, default_params, wanted_commands
 
@@ -77,8 +78,8 @@ class GridReport(Report):
         found = rows_of_protocol(self.results, self.name)
         registry = self.results.registry
         protocol = registered_protocol(found.spec(found.labels[0]), registry)
-        split = self.results.selection.split or protocol.split
-        grid = grid_of(found, protocol, split, params.all)
+        split = self.results.selection.split or own_split(found) or protocol.split
+        grid = grid_of(found, _terms(found, protocol), split, params.all)
         if grid.frame.empty:
             reasons = "; ".join(f"{n} {reason}" for reason, n in grid.left_out.items())
             raise FscilError(
@@ -88,7 +89,7 @@ class GridReport(Report):
         facts["epochs"] = grid.frame.groupby("label", sort=False)["epochs"].first()
         facts = facts[FACTS]
         heat = heat_numbers(grid)
-        missing = wanted_commands(_missing_runs(grid, params.views), registry)
+        missing = wanted_commands(_missing_runs(grid, params.views, split), registry)
         return Document(
             title=f"{protocol.title} ({protocol.name}): representations × methods",
             parts=[
@@ -105,6 +106,13 @@ class GridReport(Report):
             lacks=[Lack("", command) for command in missing],
             warnings=found.problems,
         )
+
+
+def _terms(found: Chosen, protocol: Protocol) -> Protocol:
+    """Return the protocol that the grid is of: cut as the best row's, if none has its own cut."""
+    specs = list(found.specs.values())
+    own = any(alike(spec.protocol, protocol, "recipe") for spec in specs)
+    return protocol if own else specs[0].protocol
 
 
 def heat_numbers(grid: Grid) -> pd.DataFrame:
@@ -189,14 +197,14 @@ def _grid_runs(selection: Selection, views: Sequence[str], registry: Registry) -
     return [Wanted(request) for request in requests]
 
 
-def _missing_runs(grid: Grid, views: Sequence[str]) -> list[Wanted]:
+def _missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
     """Return the runs that the grid should have, for the seeds that some row has."""
     selection, registry = grid.chosen.results.selection, grid.chosen.results.registry
     if selection.protocol not in registry.names("protocol"):
         return []  # of a file that is not given, no command can be written
     rows = [(spec, grid.chosen.axes(label)) for label, spec in grid.chosen.specs.items()]
     have = {seed for _, axes in rows for _, seed in axes}
-    asked = replace(selection, seeds=selection.seeds or tuple(sorted(have)))
+    asked = replace(selection, seeds=selection.seeds or tuple(sorted(have)), split=split)
     stored = {
         (spec.method, variant == "stronger", spec.representation.name, spec.views, seed)
         for spec, axes in rows

@@ -15,7 +15,7 @@ from fscil_bench.reporting.choice import Chosen, chosen
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reporting.labels import method_title
 from fscil_bench.reporting.usual import alike, registered_protocol
-from fscil_bench.request import RunRequest, Selection, Wanted
+from fscil_bench.request import RunRequest, Wanted
 from fscil_bench.running.commands import default_params
 from fscil_bench.spec import RunSpec
 
@@ -93,12 +93,14 @@ def measured_pairs(rows: Sequence[PublishedRow], tables: Sequence[Chosen]) -> li
 
 
 def wanted_runs(
-    rows: Sequence[PublishedRow], name: str, selection: Selection, registry: Registry
+    rows: Sequence[PublishedRow], name: str, results: Results
 ) -> Iterator[tuple[PublishedRow, list[Wanted]]]:
     """Yield the runs that would answer each row that can be compared at all.
 
-    They are on the protocol whose recipe is nearest the published one.
+    They are on the protocol whose recipe is nearest the published one, and on drawn shots where
+    all stored runs on its data are.
     """
+    registry, selection = results.registry, results.selection
     known = [registry.protocol(own)[0] for own in registry.names("protocol")]
     family = [protocol for protocol in known if published_name(protocol) == name]
     for row in rows:
@@ -109,13 +111,15 @@ def wanted_runs(
         if selection.methods and own.method not in selection.methods:
             continue
         gaps = [len(differing(told, recipe_terms(p.recipe, p.images))) for p in fit]
+        nearest = fit[gaps.index(min(gaps))]
+        splits = {r.spec.split for r in results.runs if r.spec.protocol.dataset == nearest.dataset}
         request = RunRequest(
             own.method,
-            fit[gaps.index(min(gaps))].name,
+            nearest.name,
             own.representation,
             params=own.params,
             representation_params=own.representation_params,
-            split=selection.split,
+            split=selection.split or ("seeded" if splits == {"seeded"} else None),
         )
         seeds = selection.seeds or SEEDS
         yield row, [Wanted(replace(request, seed=seed)) for seed in seeds]

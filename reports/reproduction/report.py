@@ -61,11 +61,10 @@ class Reproduction(Report):
     def requests(self, params: Any) -> Sequence[Wanted]:
         """Return a run of each comparable row, on the nearest recipe, for ten seeds."""
         del params
-        registry, selection = self.results.registry, self.results.selection
         return [
             wanted
             for name, rows in self._families()
-            for _, runs in wanted_runs(rows, name, selection, registry)
+            for _, runs in wanted_runs(rows, name, self.results)
             for wanted in runs
         ]
 
@@ -114,9 +113,9 @@ class Reproduction(Report):
 
     def _lacks(self, name: str, rows: Sequence[PublishedRow], pairs: list[Pair]) -> list[Lack]:
         have = {pair.published.method for pair in pairs}
-        registry, selection = self.results.registry, self.results.selection
+        registry = self.results.registry
         commands: dict[str, list[str]] = {}
-        for row, runs in wanted_runs(rows, name, selection, registry):
+        for row, runs in wanted_runs(rows, name, self.results):
             for command in wanted_commands(runs, registry) if row.method not in have else ():
                 commands.setdefault(command, []).append(row.method)
         return [Lack(f"for {', '.join(own)}", command) for command, own in commands.items()]

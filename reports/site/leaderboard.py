@@ -131,7 +131,7 @@ def _measured(
     names = [column.key for column in POINT_COLUMNS]
     percent = own.assign(**{name: 100 * own[name] for name in names})
     points = aggregate(percent, ["session", "classes_seen"], names).drop(columns="runs")
-    flags = {flag for run in found.runs(label) for flag in run.record.flags}
+    flags = {flag for run in found.runs(label) for flag in run.record.told_flags}
     line = {
         **dict(
             zip(WHO, (spec.row, MEASURED, spec.protocol.name, spec.method, detail), strict=True)

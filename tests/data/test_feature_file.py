@@ -104,7 +104,7 @@ def test_other_numbers_are_converted_and_told(tmp_path: Path, kind: Any) -> None
     assert np.array_equal(read.train.features, given["train_features"])
     (remark,) = read.remarks
     name = str(kind).removeprefix("torch.") if isinstance(kind, torch.dtype) else kind.__name__
-    assert remark == f"{path.name}: train_features converted from {name} to float32"
+    assert remark == f"{path.name}: features converted from {name} to float32"
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,7 @@ def test_other_numbers_are_converted_and_told(tmp_path: Path, kind: Any) -> None
         ({"test_labels": np.array([0, 5])}, "test_labels: row 1 has label 5, outside 0 … 1"),
         ({"class_names": np.array(["ant"])}, "names 1 classes, train_labels go from 0 to 1"),
         ({"train_names": np.array(["a", "b", "a", "c"])}, "'a' stands in rows 0 and 2"),
+        ({"class_names": np.array(["ant", "ant"])}, "'ant' stands in rows 0 and 1; class_keys"),
         ({"test_names": np.array(["a"])}, "has 2 rows, test_names has 1"),
         ({"test_names": np.array([1, 2])}, "entry 0 is 1, not a text"),
         ({"train_features": np.array([[None] * 3] * 4)}, "pickled objects are refused"),
@@ -139,6 +140,27 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, changes: Any, told: str)
     with pytest.raises(DataError) as error:
         read_feature_file(path)
     assert str(path) in str(error.value) and told in str(error.value)
+
+
+@pytest.mark.parametrize(("scale", "unit"), [(1e30, "1e+31"), (1e-30, "1e-29"), (1e-60, "1e-59")])
+def test_features_that_float32_cannot_compute_with_are_refused(
+    tmp_path: Path, scale: float, unit: str
+) -> None:
+    given = arrays()["train_features"].astype(float) + 1
+    given[0] = 0
+    path = saved(tmp_path, train_features=given * scale)
+    with pytest.raises(DataError) as error:
+        read_feature_file(path)
+    told = str(error.value)
+    assert "train_features: row 1, of class 1, has the length 8.77e" in told
+    assert "and 2 more rows are so" in told and told.endswith(f"by one number, such as {unit}")
+    assert not read_feature_file(saved(tmp_path, train_features=given)).train.features[0].any()
+
+
+def test_classes_without_test_rows_and_of_one_name(tmp_path: Path) -> None:
+    twice = {"class_names": np.array(["ant", "ant"]), "class_keys": np.array(["n1", "n2"])}
+    found = read_feature_file(saved(tmp_path, test_labels=np.array([1, 1]), **twice))
+    assert found.remarks == ("f.npz: no test row is of class 'ant': no run can use them",)
 
 
 def test_rows_that_are_not_finite_are_named_and_counted(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def test_published_values_and_grids_are_parameters_of_known_protocols(plugin: ty
         ("joint_naive", "mini_imagenet", "milestone", 45),
         ("icarl_softmax", "cub200", "lr", 0.01),
         ("nc_fscil", "cifar100", "session_lr", 0.25),
+        ("topic", "cub200", "min_weight", 5e-5),
+        ("topic", "mini_imagenet", "max_weight", 1e-5),
     ],
 )
 def test_published_values_are_those_of_the_released_code(

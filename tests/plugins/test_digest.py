@@ -22,7 +22,8 @@ from fscil_bench.plugins.digest import (
     trace,
 )
 from fscil_bench.plugins.registry import Plugin, load_registry
-from fscil_bench.running.workbench import GIVEN, RUN, TRAINING
+from fscil_bench.running.origins import FromFile, Given, Released, Trained
+from fscil_bench.running.workbench import RUN
 
 Files = Mapping[str, str]
 
@@ -426,6 +427,8 @@ def modules(found: Trace) -> set[str]:
     return {str(file.relative_to(ENGINE).with_suffix("")) for file in found.files}
 
 
+TRAINING, GIVEN = Trained.roots, Given.roots
+TAKING = (*RUN, Given.make)
 DECIDING = {
     *("backbone", "data/pixels", "method", "protocol", "representation"),
     *("running/sessions", "seeding"),
@@ -440,8 +443,18 @@ def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
     assert modules(traced(TRAINING)) == DECIDING
     assert modules(traced(GIVEN)) <= DECIDING | {"training/given"}
     later = {"data/reader", "metrics", "running/runner", "running/workbench", "spec"}
-    later |= {"training/features", "training/given", "training/networks"}
-    assert modules(traced(RUN)) == DECIDING | later
+    later |= {"training/features"}
+    running = DECIDING - {"representation", "training/weights"} | later
+    assert modules(traced(RUN)) == running
+    makers: dict[Any, set[str]] = {
+        Trained: set(),
+        Given: {"given"},
+        Released: {"networks"},
+        FromFile: {"given"},
+    }
+    for origin, own in makers.items():
+        found = modules(traced((*RUN, origin.make))) - DECIDING
+        assert found == later | {"running/origins", *(f"training/{name}" for name in own)}
     both = {"episodes/draws", "episodes/run", "metrics", "protocol", "running/runner", "seeding"}
     assert modules(traced(EPISODES)) == both, "beside what a run calls, on which they stand"
 
@@ -450,15 +463,17 @@ def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
     ("file", "old", "new", "moved"),
     [
         ("training/augment.py", "Return", "Give back", ()),
-        ("training/compute.py", "torch.bfloat16", "torch.float16", (TRAINING, RUN)),
-        ("seeding.py", "[:8]", "[:7]", (TRAINING, RUN)),
-        ("running/runner.py", "argmax(axis=1)", "argmin(axis=1)", (RUN,)),
-        ("running/workbench.py", '"plain", "plain"', '"rot90", "plain"', (RUN,)),
+        ("training/compute.py", "torch.bfloat16", "torch.float16", (TRAINING, RUN, TAKING)),
+        ("seeding.py", "[:8]", "[:7]", (TRAINING, RUN, TAKING)),
+        ("running/runner.py", "argmax(axis=1)", "argmin(axis=1)", (RUN, TAKING)),
+        ("running/workbench.py", '"plain", "plain"', '"rot90", "plain"', (RUN, TAKING)),
         ("running/pseudo.py", '"pseudo test images"', '"pseudo"', ()),
-        ("training/features.py", ".flip(2)", ".flip(1)", (RUN,)),
-        ("training/given.py", "classes / 2", "classes / 3", (GIVEN, RUN)),
+        ("running/origins.py", "base network from a file", "network", ()),
+        ("running/origins.py", "train.labels[base]),", "train.labels),", (TAKING,)),
+        ("training/features.py", ".flip(2)", ".flip(1)", (RUN, TAKING)),
+        ("training/given.py", "classes / 2", "classes / 3", (GIVEN, TAKING)),
         ("running/workbench.py", "peak_memory()", "0", ()),
-        ("running/workbench.py", '"method", spec.method, ', '"method", ', (RUN,)),
+        ("running/workbench.py", '"method", spec.method, ', '"method", ', (RUN, TAKING)),
         ("errors.py", "did you mean", "perhaps", ()),
     ],
 )
@@ -468,7 +483,7 @@ def test_an_edit_of_the_engine(elsewhere: Path, file: str, old: str, new: str, m
     assert old in text
     path.write_text(text.replace(old, new))
     try:
-        for parts in (TRAINING, GIVEN, RUN):
+        for parts in (TRAINING, GIVEN, RUN, TAKING):
             same = traced(parts, elsewhere / "fscil_bench").digest == engine_digest(*parts)
             assert same == (parts not in moved)
     finally:

@@ -223,6 +223,10 @@ def test_a_small_run(files: Files, copies: Any) -> None:
         "data_root": copies.folder,
         "precision": "fp32",
     }
+    shots = r"splits.csv:2: class '60', samples .* not in data set 'cifar100' .cifar-100-python.tar"
+    with pytest.raises(UsageError, match=shots):
+        copies.run("cifar100", unofficial_data=True, **asked)
+    assert not list((copies.folder / "cache").glob("images/*")), "known before it is decoded"
     stored = copies.run("cifar100", split="seeded", unofficial_data=True, **asked)
     assert stored.record.class_names == tuple(NAMES)
     assert stored.record.train_images == (TRAIN, TRAIN)
@@ -231,7 +235,6 @@ def test_a_small_run(files: Files, copies: Any) -> None:
     asked["results"] = copies.folder / "other"
     with pytest.raises(DataError, match="--unofficial-data uses this copy"):
         copies.run("cifar100", split="seeded", **asked)
-    shots = r"splits.csv:2: class '60', samples .* not in data set 'cifar100' .cifar-100-python.tar"
     with pytest.raises(UsageError, match=shots):
         copies.run("cifar100", unofficial_data=True, **asked)
     assert not asked["results"].exists(), "known before base training"

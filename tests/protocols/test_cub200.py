@@ -326,7 +326,7 @@ def test_missing_weights_and_data_are_one_message_with_the_data_first(
     def absent(*_: object) -> None:
         raise DataError("no ImageNet weights here")
 
-    monkeypatch.setattr("fscil_bench.running.workbench.resolve_pretraining", absent)
+    monkeypatch.setattr("fscil_bench.running.origins.resolve_pretraining", absent)
     monkeypatch.chdir(copies.folder)
     with pytest.raises(DataError) as caught:
         copies.run("cub200")

@@ -14,6 +14,7 @@ from fscil_bench.running.commands import (
     changes,
     command_for,
     default_params,
+    for_copies,
     override_words,
     wanted_commands,
 )
@@ -43,6 +44,17 @@ def test_what_differs_is_named(factory: Any, registry: Registry, toy_protocol: P
         "--set 'widths=[1]' --set flag=true --set 'text=two words' "
         "--set-representation virtual=5"
     )
+
+
+def test_a_command_for_an_unofficial_copy_takes_it(registry: Registry) -> None:
+    plain = "fscil-bench run --method ldc --protocol toy"
+    dataset = registry.protocol("toy")[0].dataset
+    taking = f"{plain} --unofficial-data"
+    assert for_copies(plain, registry, {dataset}) == taking
+    assert for_copies(taking, registry, {dataset}) == taking
+    assert for_copies(plain, registry, {"another"}) == plain
+    unknown = "fscil-bench run --protocol PATH/TO/mine.toml"
+    assert for_copies(unknown, registry, {dataset}) == unknown
 
 
 def test_files_are_to_fill_in(factory: Any, registry: Registry, toy_protocol: Protocol) -> None:

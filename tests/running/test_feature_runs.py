@@ -296,12 +296,20 @@ def test_a_scanned_file_is_a_protocol(toy: Any, exported: Path, tmp_path: Path) 
     run = fb.run("ncm", toml, **settings(toy, protocol=None))
     protocol = run.spec.protocol
     assert run.record.flags == ()
-    assert (protocol.name, protocol.dataset, protocol.sessions) == ("exported", "features", 3)
+    assert (protocol.name, protocol.dataset, protocol.sessions) == ("my", "features", 3)
     # Keys of classes are in the file, so that the same shots are drawn.
     assert np.array_equal(run.predictions, toy.run(features=exported).predictions)
     card = fb.make_report("card", toml, methods="ncm", **settings(toy, protocol=None)).text
     assert f"features: from a file: {run.spec.representation.pretraining}." in card
     assert "representation's code: none, nothing is trained" in card and "image size" not in card
+    lacking = toml.with_name("more.toml")
+    lacking.write_text(
+        re.sub(r"^(classes|sessions) = .*$", r"\1 = 6", toml.read_text(), flags=re.M)
+    )
+    text = re.sub(r"^sessions = .*$", "sessions = 6", toml.read_text(), flags=re.MULTILINE)
+    lacking.write_text(re.sub(r"^classes = .*$", "classes = 16", text, flags=re.MULTILINE))
+    with pytest.raises(DataError, match="needs 16 classes, file of features 'exported' has 10"):
+        fb.run("ncm", lacking, **settings(toy, protocol=None))
     too_many = CliRunner().invoke(app, [*map(str, words[:-1]), "9"])
     assert too_many.exit_code == 1 and "too few classes for one session" in " ".join(
         too_many.output.split()
@@ -318,6 +326,7 @@ def test_a_table_says_that_features_come_from_a_file(toy: Any, exported: Path) -
     title = run.spec.representation.pretraining
     assert f"features from a file: {title}" in text
     assert f"NCM (features={title}" in text
+    assert "ncm [exported]" in fb.make_report("grid", toy.toml, **kept).text
     registry = load_registry(toy.plugins)
     assert "--features PATH/TO/exported" in command_for(run.spec, registry)
 

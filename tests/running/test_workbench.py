@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fscil_bench as fb
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.request import Design, RunRequest, Wanted
 from fscil_bench.running.missing import make_missing
 from fscil_bench.running.sessions import draw_outliers
@@ -56,6 +56,21 @@ def test_two_runs_of_one_spec_predict_the_same(toy: Any, new_toy: Any, method: s
     one, two = (place.run(method, params=params) for place in (toy, new_toy))
     assert one.key == two.key
     assert np.array_equal(one.predictions, two.predictions)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "told"),
+    [
+        ("adbs", {"lr": 1e38, "steps": 9}, "its scales of class 4 is not finite; steps = 9"),
+        ("gkeal", {"width": 1e-200}, "not finite.*; width = 1e-200 .by default 0.5.: try values"),
+        ("finetune", {"lr": 1e30, "epochs": 3}, "lr = 1e.30 .by default 0.1.: try values nearer"),
+    ],
+)
+def test_what_diverges_is_told_with_its_parameters(
+    toy: Any, method: str, params: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(FscilError, match=told):
+        toy.run(method, params=params)
 
 
 def test_every_choice_moves_the_key(toy: Any) -> None:
@@ -246,7 +261,7 @@ def test_lists_of_methods_and_seeds_give_lists_of_runs(toy: Any) -> None:
 def test_auto_precision_is_that_of_the_network_that_is_there(
     new_toy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faster = "fscil_bench.running.workbench.faster_precision"
+    faster = "fscil_bench.running.origins.faster_precision"
     monkeypatch.setattr(faster, lambda *_: "bf16")
     first = new_toy.run(precision="fp32")
     assert new_toy.run(precision="auto").key == first.key, "no measurement makes another network"

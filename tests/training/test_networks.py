@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,7 +225,7 @@ def test_another_copy_of_the_data_is_said(toy: Any, network: Path, tmp_path: Pat
     taken = run(toy, network=file)
     assert taken.record.flags == (
         "released network: toy cosine, no base training here",
-        f"network trained on another copy of the data, {flag}",
+        "network trained on another copy of the data, unofficial copy",
     )
     assert taken.spec.representation.data_fingerprint == (
         trained_run(toy).spec.representation.data_fingerprint
@@ -382,6 +383,8 @@ def test_several_that_fit_are_told_apart_by_their_key(new_toy: Any, tmp_path: Pa
     path = export(new_toy, tmp_path / "net.safetensors", "--key", chosen.key[:9], *terms)
     card = read_network(path, load_registry()).card
     assert (card.title, card.license, card.spec) == ("Ours", "CC0", chosen)
+    by_file = ["--protocol", str(new_toy.toml), "--cache", str(new_toy.folder / "cache")]
+    export(new_toy, path, "--key", chosen.key, *by_file, "--force")
     again = CliRunner().invoke(app, [*words, "--key", chosen.key])
     assert again.exit_code == 2 and "--force replaces it" in again.output
 
@@ -389,9 +392,11 @@ def test_several_that_fit_are_told_apart_by_their_key(new_toy: Any, tmp_path: Pa
 @pytest.mark.usefixtures("network")
 def test_none_to_export_names_what_is_stored(toy: Any, tmp_path: Path) -> None:
     words = ["networks", "export", str(tmp_path / "net.safetensors"), "--protocol", "cub200"]
-    refused = CliRunner().invoke(app, [*words, "--results", str(toy.folder / "results")])
+    places = ["--results", str(toy.folder / "results"), "--cache", str(tmp_path / "cache")]
+    refused = CliRunner().invoke(app, [*words, *places])
     assert refused.exit_code == 1
-    assert "`fscil-bench run --method ncm --protocol cub200" in said(refused)
+    make = f"run --method ncm --protocol cub200 .*{' '.join(places)}` makes one"
+    assert re.search(make, said(refused))
     assert "toy, cosine, representation seed 0, 3 epochs" in said(refused)
 
 

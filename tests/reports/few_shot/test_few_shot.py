@@ -222,7 +222,7 @@ def test_what_the_table_states(write: Any, table: Any) -> None:
         "representation_seed 0",
         "parameters: chosen there",
         "2.00 KiB (2,048 bytes) stored",
-        "flags: unofficial data (x)",
+        "flags: unofficial copy",
     ):
         assert words in text
 

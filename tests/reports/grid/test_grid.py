@@ -210,6 +210,17 @@ def test_without_a_row_that_belongs_the_reasons_are_given(write: Any, make: Any)
         make(GridReport)
 
 
+def test_rows_on_other_sessions_are_shown_if_there_are_no_others(
+    write: Any, make: Any, toy_protocol: Protocol
+) -> None:
+    write([20], protocol=toy_protocol.override(shot=1))
+
+    text = make(GridReport).text
+
+    assert "| ncm [cosine] | 1 |" in text
+    assert "not the protocol's own sessions: shot=1" in text
+
+
 def test_columns_with_other_epochs_are_told_apart(
     write: Any, make: Any, toy_protocol: Protocol
 ) -> None:

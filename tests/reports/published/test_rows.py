@@ -138,7 +138,7 @@ def test_cecs_training_by_hand() -> None:
     assert (told.schedule, told.augment, told.temperature) == (
         *("step, 0.1 at 60, 70", "crop, flip", "16"),
     )
-    assert row("cifar100", "LIMIT").counterpart is None
+    assert row("cifar100", "C-FSCIL").counterpart is None
 
 
 def test_no_table_names_a_place_on_a_machine() -> None:

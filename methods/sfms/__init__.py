@@ -1,0 +1,1 @@
+"""SFMS: synthesised features, and vectors of classes on a mixture of subspaces."""
