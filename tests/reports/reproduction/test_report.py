@@ -229,7 +229,7 @@ def test_what_is_lacking_is_asked_for_on_the_nearest_recipe(write: Any, ledger: 
 
     assert set(lacks) == {
         *("for CEC", "for TEEN", "for FACT, FACT (released log)", "for SAVC"),
-        "for LIMIT (released log), LIMIT",
+        *("for LIMIT (released log), LIMIT", "for MetaFSCIL"),
     }
     drawn = "--split seeded --seeds 0-9"  # as all that are stored are
     assert f"--method cec_trained --protocol cifar100_cec {drawn}" in lacks["for CEC"]
