@@ -1,6 +1,7 @@
 # Two commands set everything up on a machine with Python 3.11 or 3.12 and make:
 #   make demo    install, run LDC and the baselines on the embedded data set, draw the table
 #   make test    install, pass the tests
+# `make docs` builds the site into build/site, `make package` what a package index takes into dist.
 # `make readme RESULTS=NEW_FOLDER` draws README.md's tables and pictures anew; with DATA_ROOT=DIR,
 # where CIFAR100 and Tiny-ImageNet lie, those on photographs too (hours without a GPU: networks are
 # trained, but not those of runs that RESULTS has). DATA_OPTIONS="--unofficial-data --split seeded"
@@ -10,7 +11,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: demo readme cifar100 photographs test lint types bench clean
+.PHONY: demo readme cifar100 photographs test lint types docs package bench clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -51,8 +52,16 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet no warning would count
+
+package: $(VENV)/.installed
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/bench_training.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info

@@ -1,14 +1,14 @@
-"""Put generated tables and pictures into README.md, so that no number there is typed.
+"""Put generated tables and pictures into README.md and docs/results.md: no number there is typed.
 
-python docs/update_readme.py [RESULTS [README]]
+python docs/update_readme.py [RESULTS [FILE ...]]
 
 What stands between `<!-- table: PROTOCOL/REPORT -->` and `<!-- end of table -->` becomes the
 report's first table of what was measured, with the note on all its rows and a link to a copy of
 the report; of a report on a part of the rows the part's folder follows, PROTOCOL/REPORT/PART.
 `<!-- published: PROTOCOL/REPORT: ROW; ROW -->` becomes those rows of the report's table of
 published figures. `![…](docs/FIGURE-PROTOCOL.png)` becomes a copy of that figure, of several that
-beside a table here. A report, row or figure that RESULTS has not leaves things as they are, and is
-named.
+beside a table of the same file. Copies lie in `docs`; a file in it links them without the folder.
+A report, row or figure that RESULTS has not leaves things as they are, and is named.
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
     r"(<!-- (table|published): ([^\s:]+)(?:: (.+?))? -->).*?(<!-- end of table -->)", re.DOTALL
 )
-PICTURE = re.compile(r"!\[[^\]]*\]\(docs/([a-z]+(?:-[a-z]+)*)-(\w+)\.png\)")
+PICTURE = re.compile(r"!\[[^\]]*\]\((?:docs/)?([a-z]+(?:-[a-z]+)*)-(\w+)\.png\)")
 PUBLISHED = "| Published |"
 """Begins a table of published figures."""
 
 
 def main() -> None:
-    """Update the tables and pictures of a README, and what they link to."""
-    results = Path(sys.argv[1] if len(sys.argv) > 1 else "results")
-    readme = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    reports = results / "reports"
+    """Update the tables and pictures of the files, and what they link to."""
+    results, *named = sys.argv[1:] or ["results"]
+    files = [Path(name) for name in named] or [ROOT / "README.md", ROOT / "docs" / "results.md"]
+    for file in files:
+        update(file, Path(results) / "reports")
+
+
+def update(file: Path, reports: Path) -> None:
+    """Update one file, and the copies that it links."""
+    text = file.read_text(encoding="utf-8")
+    docs = file.parent if file.parent.name == "docs" else file.parent / "docs"
     places = [place for _, _, place, _, _ in BLOCK.findall(text)]
     copied = {_copy(place): _file(reports, place) for place in places}
     for stem, protocol in PICTURE.findall(text):
@@ -42,18 +48,19 @@ def main() -> None:
         drawn = [
             folder / f"{stem}.png" for folder in (*own, *sorted(reports.glob(f"{protocol}/*")))
         ]
-        source = next((file for file in drawn if file.exists()), reports / f"{stem}.png")
+        source = next((each for each in drawn if each.exists()), reports / f"{stem}.png")
         copied[f"{stem}-{protocol}.png"] = source
     for name, source in copied.items():
         if source.exists():
-            shutil.copyfile(source, readme.parent / "docs" / name)
+            shutil.copyfile(source, docs / name)
         else:
             print(f"left as it is: {name}, of which there is no report")
-    readme.write_text(with_tables(text, reports), encoding="utf-8")
+    links = "" if docs == file.parent else "docs/"
+    file.write_text(with_tables(text, reports, links), encoding="utf-8")
 
 
-def with_tables(text: str, reports: Path) -> str:
-    """Return a README's text with the tables of those reports that were drawn."""
+def with_tables(text: str, reports: Path, links: str) -> str:
+    """Return a text with the tables of those reports that were drawn; `links` leads to copies."""
 
     def block(match: re.Match[str]) -> str:
         begin, kind, place, names, end = match.groups()
@@ -68,7 +75,7 @@ def with_tables(text: str, reports: Path) -> str:
             return match[0]
         notes = (line[2:] for line in lines if line.startswith("- All rows: "))
         note = next(notes, "") if kind == "table" else ""
-        link = f"[All notes](docs/{_copy(place)})"
+        link = f"[All notes]({links}{_copy(place)})"
         return "\n".join([begin, "", *table, "", f"{note} {link}".strip(), "", end])
 
     return BLOCK.sub(block, text)

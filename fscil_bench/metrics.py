@@ -14,6 +14,10 @@ import numpy as np
 
 NOT_SCORED = -1
 """Stored in place of a prediction where a test sample's class has not been seen yet."""
+CONFIDENCE, OWN = "scores/confidence", "scores/own"
+"""Names of a session's arrays that say more of its scores than predictions do."""
+BINS = 15
+"""Of confidence, equally wide."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class SessionMetrics:
         latest: over samples of the classes that came in this session.
         harmonic: 2·base·new / (base + new), of accuracies over samples.
         harmonic_classes: the same of means over classes of each class's accuracy.
+        new_sessions: the mean over later sessions of `latest` as it is now.
+        forgetting: the mean over earlier sessions of what is lost of each one's accuracy.
         images: number of test samples scored.
         classes: number of classes seen.
     """
@@ -37,6 +43,8 @@ class SessionMetrics:
     latest: float
     harmonic: float
     harmonic_classes: float
+    new_sessions: float
+    forgetting: float
     images: int
     classes: int
 
@@ -70,13 +78,14 @@ def session_metrics(
         classes_seen: classes seen after each session; the first entry counts the base classes.
     """
     base_classes, classes = classes_seen[0], classes_seen[-1]
+    edges = [0, *classes_seen]
+    sessions: list[list[float]] = []
     labels = targets.astype(np.intp)
     images = _below(labels, np.ones(len(labels)), classes)
     each = np.diff(images)
     result = []
     for session, seen in enumerate(classes_seen):
         correct = _below(labels, predictions[session] == targets, classes)
-        before = classes_seen[session - 1] if session else 0
         with np.errstate(invalid="ignore"):
             by_class = np.diff(correct) / each
 
@@ -85,16 +94,19 @@ def session_metrics(
             return (correct[high] - correct[low]) / count if count else math.nan
 
         base, new = part(0, base_classes), part(base_classes, seen)
+        sessions.append([part(edges[own], edges[own + 1]) for own in range(session + 1)])
         result.append(
             SessionMetrics(
                 accuracy=part(0, seen),
                 base=base,
                 new=new,
-                latest=part(before, seen),
+                latest=sessions[-1][-1],
                 harmonic=harmonic_mean(base, new),
                 harmonic_classes=harmonic_mean(
                     _mean(by_class[:base_classes]), _mean(by_class[base_classes:seen])
                 ),
+                new_sessions=_mean(np.array(sessions[-1][1:])),
+                forgetting=average_forgetting(sessions),
                 images=images[seen],
                 classes=seen,
             )
@@ -115,6 +127,19 @@ def _mean(accuracies: np.ndarray) -> float:
     return float(there.mean()) if len(there) else math.nan
 
 
+def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """Return the expected calibration error (Guo et al., ICML 2017, eq. 3) over `BINS` bins.
+
+    Args:
+        confidence: (n,) in [0, 1].
+        correct: (n,) bool.
+    """
+    bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    # n cancels: a bin's share of the samples times the gap of its means.
+    gaps = np.bincount(bins, weights=correct - confidence.astype(np.float64), minlength=BINS)
+    return float(np.abs(gaps).sum() / len(bins)) if len(bins) else math.nan
+
+
 def average_accuracy(accuracies: Sequence[float]) -> float:
     """Return the mean of the session accuracies, base session included.
 
@@ -131,6 +156,21 @@ def performance_drop(accuracies: Sequence[float]) -> float:
 def performance_retention(accuracies: Sequence[float]) -> float:
     """Return PR = A_T / A_0, the fraction of the first accuracy that is left (Liu et al., LDC)."""
     return accuracies[-1] / accuracies[0] if accuracies[0] else math.nan
+
+
+def average_forgetting(accuracies: Sequence[Sequence[float]]) -> float:
+    """Return the mean over all sessions but the last of what is lost of their accuracy.
+
+    F = 1/T Σ_j max_{j <= l < T} a_{l,j} − a_{T,j} (Chaudhry et al., Riemannian walk, ECCV 2018,
+    eq. 3), 0 after the base session; sessions without test samples do not count.
+
+    Args:
+        accuracies: a_{l,j}, on session j's classes after session l, for j = 0 … l.
+    """
+    *before, last = accuracies
+    if not before:
+        return 0.0
+    return _mean(np.array([max(a[j] for a in before[j:]) - last[j] for j in range(len(before))]))
 
 
 def base_forgetting(sessions: Sequence[SessionMetrics]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,7 +19,7 @@ from fscil_bench.reporting.choice import Chosen, meant_rows, own_rows, usual_row
 from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.figures import curves, far_sentence
 from fscil_bench.reporting.lacks import lacking_runs
-from fscil_bench.reporting.measures import formulas
+from fscil_bench.reporting.measures import MEASURES, formulas, named_measures
 from fscil_bench.reporting.usual import registered_protocol
 
 from .published import (
@@ -52,17 +53,21 @@ class MainTable(Report):
         published rows that a paper prints. Rows with other shots,
         sessions, class order or recipe than the protocol's own are left out, unless `all` is true
         or they are asked for by `rows` or the split; with `usual` those with parameters set by
-        hand are left out too.
+        hand are left out too. `measures`: further columns, by name with commas between:
+        `gacc_area,average_forgetting,last_harmonic_classes,learn_seconds,score_seconds,memory`.
         """
 
         rows: str = ""
         published: str = "all"
         all: bool = False
         usual: bool = False
+        measures: str = ""
 
     def build(self, frame: pd.DataFrame, params: Params) -> Document:
         """Return the table, the curve, and the table of what is published."""
         del frame
+        wanted = {*SUMMARY, *named_measures(params.measures)}
+        summary = [key for key in MEASURES if key in wanted]
         alone = published_alone(self.results, params.rows)
         if alone is not None and chosen_published(alone.rows, params.published):
             published = self._published(alone.protocol, params)
@@ -73,7 +78,12 @@ class MainTable(Report):
         rows = found.keep(found.labels[::-1])  # as the field prints them: the best at the end
         spec = rows.spec(rows.labels[0])
         protocol = registered_protocol(spec, self.results.registry)
-        parts = (ABOUT, self._table(rows), _curve(found), *self._published(protocol, params))
+        parts = (
+            ABOUT,
+            self._table(rows, summary),
+            _curve(found),
+            *self._published(protocol, params),
+        )
         known = self.results.registry.plugins.get("method", {})
         shown = [known[name] for name in rows.frame["method"].unique() if name in known]
         papers = "\n\n".join(dict.fromkeys(plugin.bibtex for plugin in shown if plugin.bibtex))
@@ -81,11 +91,12 @@ class MainTable(Report):
         title, lacks = title_of(spec.protocol), lacking_runs(rows)
         return Document(title, parts, lacks, found.problems, attached)
 
-    def _table(self, rows: Chosen) -> Table:
-        frame, known = accuracy_frame(rows), self.results.registry.plugins.get("method", {})
+    def _table(self, rows: Chosen, summary: Sequence[str]) -> Table:
+        frame = accuracy_frame(rows, summary)
+        known = self.results.registry.plugins.get("method", {})
         keys = {name: plugin.citation for name, plugin in known.items()}
         frame = frame.assign(citation=frame["method"].map(keys).fillna(""))
-        columns, formula = accuracy_columns(rows), formulas(*SUMMARY)
+        columns, formula = accuracy_columns(rows, summary), formulas(*summary)
         return Table(self.name, frame, columns, formulas=formula, notes=note_lines(rows))
 
     def _published(self, protocol: Protocol, params: Params) -> list[Part]:

@@ -11,7 +11,9 @@ from fscil_bench.metrics import (
     SessionMetrics,
     accuracy,
     average_accuracy,
+    average_forgetting,
     base_forgetting,
+    calibration_error,
     harmonic_mean,
     mean_interval,
     performance_drop,
@@ -56,11 +58,14 @@ def test_session_metrics_by_hand() -> None:
     assert math.isnan(first.new) and math.isnan(first.harmonic)
     assert (first.images, first.classes) == (4, 2)
     by_hand = {"accuracy": 4 / 6, "base": 0.5, "new": 1.0, "latest": 1.0, "images": 6, "classes": 3}
-    assert second == SessionMetrics(**by_hand, harmonic=2 / 3, harmonic_classes=2 / 3)
+    by_hand |= {"harmonic": 2 / 3, "harmonic_classes": 2 / 3, "new_sessions": 1, "forgetting": 0.25}
+    assert second == SessionMetrics(**by_hand)
     # In the last session base has 1 of 4, class 2 has 1 of 2, class 3 has 2 of 2.
     assert (third.accuracy, third.base, third.new, third.latest) == (0.5, 0.25, 0.75, 1.0)
     assert third.harmonic == pytest.approx(2 * 0.25 * 0.75 / (0.25 + 0.75))
     assert (third.images, third.classes) == (8, 4)
+    # Base falls from 3 of 4 to 1 of 4, class 2 from 2 of 2 to 1 of 2.
+    assert (third.new_sessions, third.forgetting) == (0.75, 0.5)
 
 
 def test_harmonic_means_differ_where_classes_have_unequally_many_samples() -> None:
@@ -94,8 +99,25 @@ def test_figures_of_all_sessions_by_hand() -> None:
 
 def test_forgetting_is_measured_from_the_best_earlier_session() -> None:
     for bases, expected in (((0.7, 0.8, 0.5), 0.3), ((0.5, 0.6), -0.1), ((0.5,), 0.0)):
-        sessions = [SessionMetrics(0.0, base, 0.0, 0.0, 0.0, 0.0, 1, 1) for base in bases]
+        sessions = [SessionMetrics(0.0, base, *[0.0] * 6, 1, 1) for base in bases]
         assert base_forgetting(sessions) == pytest.approx(expected)
+
+
+def test_average_forgetting_by_hand() -> None:
+    # Session 0 falls from its best, 0.9, by 0.3; session 1 gains 0.1; the last has nothing to lose.
+    table = [[0.8], [0.9, 0.4], [0.6, 0.5, 0.7]]
+    assert average_forgetting(table) == pytest.approx((0.3 - 0.1) / 2)
+    assert average_forgetting(table[:1]) == 0
+    # A session without test images.
+    assert average_forgetting([[0.8], [0.9, math.nan], [0.6, math.nan, 0.7]]) == pytest.approx(0.3)
+
+
+def test_calibration_error_by_hand() -> None:
+    # Bins of 1/15: 0.95 and 0.96 share one, of whose two one is right; 0.5 is alone and right.
+    confidence = np.array([0.95, 0.96, 0.5], dtype=np.float32)
+    error = calibration_error(confidence, np.array([True, False, True]))
+    assert error == pytest.approx((abs(1 - 0.95 - 0.96) + 0.5) / 3, abs=1e-6)
+    assert calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0
 
 
 def test_interval_by_hand() -> None:

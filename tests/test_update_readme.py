@@ -64,8 +64,9 @@ PUBLISHED = """
 """
 
 
-def update(folder: Path) -> list[str]:
-    words = [sys.executable, str(SCRIPT), str(folder / "results"), str(folder / "README.md")]
+def update(folder: Path, *files: str) -> list[str]:
+    named = [str(folder / name) for name in files or ["README.md"]]
+    words = [sys.executable, str(SCRIPT), str(folder / "results"), *named]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -120,3 +121,23 @@ def test_a_figure_is_that_of_the_table_here(tmp_path: Path) -> None:
 
     assert update(tmp_path) == []
     assert (tmp_path / "docs" / "curve-toy.png").read_bytes() == b"of a part"
+
+
+def test_a_page_of_the_docs_links_copies_beside_it(tmp_path: Path) -> None:
+    folder, docs = tmp_path / "results" / "reports" / "toy" / "main-table", tmp_path / "docs"
+    for place in (folder, docs):
+        place.mkdir(parents=True)
+    (folder / "main-table.md").write_text(REPORT)
+    (folder / "curve.png").write_bytes(b"new picture")
+    begin, end = "<!-- table: toy/main-table -->\n", "<!-- end of table -->\n"
+    for name, text in (
+        ("README.md", begin + end),
+        ("docs/results.md", f"{begin}{end}![](curve-toy.png)\n"),
+    ):
+        (tmp_path / name).write_text(text)
+
+    assert update(tmp_path, "README.md", "docs/results.md") == []
+    page = begin + NEW.replace("(docs/", "(") + end + "![](curve-toy.png)\n"
+    assert (docs / "results.md").read_text() == page
+    assert (tmp_path / "README.md").read_text() == begin + NEW + end
+    assert (docs / "curve-toy.png").read_bytes() == b"new picture"

@@ -34,6 +34,9 @@ GROUPS: Mapping[str, Callable[[Any], bool]] = {
 }
 """Words that stand for many methods -> which of them."""
 
+DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+"""Names that Windows keeps for devices, with any ending."""
+
 LONGEST_NAME = 100
 """Characters of a plug-in's name, which names folders and files too."""
 FILE = "file"
@@ -113,7 +116,8 @@ class Registry:
         """Register a plug-in.
 
         Raises:
-            UsageError: another one of that kind has the name.
+            UsageError: another one of that kind has the name, but for case, or it is no name of a
+                folder on every system.
         """
         known = self.plugins.setdefault(plugin.kind, {})
         other = known.get(plugin.name)
@@ -122,7 +126,23 @@ class Registry:
                 f"two plug-ins define the {plugin.kind} {plugin.name!r}: {other.where} and "
                 f"{plugin.where}; rename one of them"
             )
+        self._check_storable(plugin.kind, plugin.name, plugin.where)
         known[plugin.name] = plugin
+
+    def _check_storable(self, kind: str, name: str, where: str) -> None:
+        """Refuse a name that is no folder of its own on every system."""
+        if DEVICE.fullmatch(name) or name.endswith("."):
+            raise UsageError(
+                f"{where}: the {kind} is named {name!r}, which Windows takes for a device or "
+                "shortens; results are filed by name: choose another"
+            )
+        for other in self.plugins.get(kind, {}).values():
+            if other.name != name and other.name.lower() == name.lower():
+                raise UsageError(
+                    f"{where}: the {kind} {name!r} has the name of {other.name!r}, "
+                    f"{other.where}, but for upper and lower case, which many systems do not tell "
+                    "apart; rename one of them"
+                )
 
     def get(self, kind: str, name: str) -> Plugin:
         """Return the plug-in of that kind and name.
@@ -174,6 +194,7 @@ class Registry:
         return {name: plugin.file for name, plugin in self.plugins.get("protocol", {}).items()}
 
     def _check_file(self, protocol: Protocol, path: Path) -> None:
+        self._check_storable("protocol", protocol.name, str(path))
         known = self.plugins.get("protocol", {}).get(protocol.name)
         if known is not None and known.value != protocol:
             raise UsageError(
@@ -216,6 +237,7 @@ class Registry:
         """
         protocol = load_protocol(file, self._protocol_files())
         plugin = Plugin("protocol", protocol.name, protocol, file, FILE)
+        self._check_storable("protocol", protocol.name, plugin.where)
         self.plugins.setdefault("protocol", {})[protocol.name] = plugin
         return protocol.name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
@@ -33,16 +34,16 @@ _SHARED = (
 )
 
 
-def accuracy_columns(chosen: Chosen) -> list[Column]:
-    """Return the columns of the field's table: a row's name and runs, sessions, and its summary."""
+def accuracy_columns(chosen: Chosen, summary: Sequence[str] = SUMMARY) -> list[Column]:
+    """Return the columns of the field's table: a row's name and runs, sessions, and measures."""
     count = chosen.sessions["session"].max() + 1
     group = "Accuracy in session (%)"
     session = partial(Column, group=group, best="highest", limits=PERCENT)
     sessions = [session(f"session_{t}", str(t)) for t in range(count)]
-    return [*ROW_COLUMNS, *sessions, *measure_columns(*SUMMARY)]
+    return [*ROW_COLUMNS, *sessions, *measure_columns(*summary)]
 
 
-def accuracy_frame(chosen: Chosen) -> pd.DataFrame:
+def accuracy_frame(chosen: Chosen, summary: Sequence[str] = SUMMARY) -> pd.DataFrame:
     """Return a line for each row: what identifies it and its runs, and the table's intervals."""
     grouped = chosen.frame.groupby("label", sort=False)
     runs = grouped.size().rename("runs")
@@ -60,8 +61,8 @@ def accuracy_frame(chosen: Chosen) -> pd.DataFrame:
             for part in ("mean", "half_width", "n")
         }
     )
-    summary = aggregate(chosen.frame, "label", SUMMARY).drop(columns="runs")
-    return pd.concat([runs, facts, chance, names, sessions, summary], axis="columns")
+    sums = aggregate(chosen.frame, "label", summary).drop(columns="runs")
+    return pd.concat([runs, facts, chance, names, sessions, sums], axis="columns")
 
 
 def curve_numbers(chosen: Chosen) -> pd.DataFrame:

@@ -283,10 +283,13 @@ def plain_command(
     return f"fscil-bench run {shlex.join([*words, '--seeds', str(seeds)])}"
 
 
-def own_rows(found: Chosen) -> Chosen:
-    """Return the rows on their protocol's own shots, sessions and recipe; all, if there is none."""
+def own_rows(found: Chosen, *apart: str) -> Chosen:
+    """Return the rows on their protocol's own shots, sessions and recipe; all, if there is none.
+
+    But for the fields `apart` of the protocol.
+    """
     registry, split = found.results.registry, own_split(found)
-    own = found.where(lambda spec: on_own_terms(spec, registry, split=split))
+    own = found.where(lambda spec: on_own_terms(spec, registry, *apart, split=split))
     return own if own.labels else found
 
 
@@ -339,6 +342,28 @@ def drawn_rows(found: Chosen, most: int) -> Chosen:
         counts[kind] += 1
     kept = set(sorted(specs, key=turns.__getitem__)[:most])
     return found.keep(label for label in found.labels if label in kept)
+
+
+def terms(spec: RunSpec) -> dict[str, str]:
+    """Return what two rows must share so that a run of one answers the same as one of the other.
+
+    The same classes, shots and test images, and an engine that draws and counts them alike.
+    """
+    shared = ("class_order", "base_classes", "way", "shot", "sessions", "test_from_train")
+    return {
+        "split": spec.split,
+        "shots": str(spec.shots),
+        **{name: str(getattr(spec.protocol, name)) for name in shared},
+        "data fingerprint": spec.representation.data_fingerprint,
+        "engine": spec.engine,
+    }
+
+
+def on_equal_terms(chosen: Chosen, *apart: str) -> list[list[str]]:
+    """Return the labels of rows whose terms are alike but for some, in order of appearance."""
+    found = pd.DataFrame({label: terms(spec) for label, spec in chosen.specs.items()}).T
+    alike = found.groupby([name for name in found if name not in apart], sort=False)
+    return [list(group.index) for _, group in alike]
 
 
 def _check_asked(results: Results, report: str) -> None:

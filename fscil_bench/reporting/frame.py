@@ -52,11 +52,16 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "version": lambda run: run.spec.version,
     "pretrain_seconds": lambda run: run.record.pretrain_seconds,
     "peak_memory": lambda run: run.record.peak_memory,
+    "own_labels": lambda run: run.own_labels(-1),
+    "calibration_error": lambda run: run.calibration_error(-1),
     "created": lambda run: run.record.created,
     "folder": lambda run: str(run.folder),
 }
 _COSTS = ("learn_seconds", "score_seconds", "state_bytes")
-_METRICS = ("accuracy", "base", "new", "latest", "harmonic", "harmonic_classes", "images")
+_METRICS = (
+    *("accuracy", "base", "new", "latest", "harmonic", "harmonic_classes", "new_sessions"),
+    *("forgetting", "images"),
+)
 SESSION_COLUMNS = ("session", "classes_seen", *_METRICS, *_COSTS)
 """Columns that differ from session to session; all others say the same of a whole run."""
 

@@ -11,7 +11,9 @@ from typing import Literal
 
 import pandas as pd
 
-Unit = Literal["%", "points", "s", "bytes"]
+from fscil_bench.errors import UsageError, nearest
+
+Unit = Literal["%", "points", "s", "MB", "bytes"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Measure:
 
 
 _SIGNS = {
+    r"\alpha": "α",
     r"\cdot": "·",
     r"\dots": "…",
     r"\pm": "±",
@@ -81,6 +84,35 @@ def _forgetting(frame: pd.DataFrame) -> pd.Series:
     return (best - last).where(best.notna(), 0.0)
 
 
+def generalised(frame: pd.DataFrame, alpha: float) -> pd.Series:
+    """Return gAcc(α) of each run of a results frame, as a fraction (Tang et al., ECCV 2024).
+
+    In it the base session weighs as much as α later sessions. As their released code has it, the
+    base session alone counts 0 at α = 0, where nothing has a weight.
+    """
+    later, index = frame["new_sessions"].fillna(0.0), frame["session"]
+    weights = (alpha + index).replace(0, math.nan)
+    each = ((alpha * frame["base"] + index * later) / weights).fillna(0.0)
+    return each.groupby(frame["key"], sort=False).mean()
+
+
+def _generalised_area(frame: pd.DataFrame) -> pd.Series:
+    """Return the area under gAcc(α) by trapezia between the integers, over its width."""
+    last = frame.drop_duplicates("key", keep="last").set_index("key")
+    way = (last["classes_seen"] - last["base_classes"]) / last["session"].replace(0, math.nan)
+    widths = (last["base_classes"] / way).fillna(0).astype(int)
+    areas = pd.Series(math.nan, index=widths.index)
+    for width, own in widths[widths > 0].groupby(widths):
+        part = frame[frame["key"].isin(own.index)]
+        curve = pd.DataFrame({alpha: generalised(part, alpha) for alpha in range(width + 1)})
+        areas[own.index] = (curve.sum(axis=1) - (curve[0] + curve[width]) / 2) / width
+    return areas
+
+
+def _seconds(frame: pd.DataFrame, *columns: str) -> pd.Series:
+    return frame[list(columns)].sum(axis=1).groupby(frame["key"], sort=False).sum()
+
+
 _LAST = "Last session (%)"
 ACCURACY = (
     r"$A_t$ is the accuracy after session $t$, in \%: correct / total, top-1, over the test images "
@@ -97,6 +129,7 @@ PERCENT = (0.0, 100.0)
 _ACCURACY = partial(Measure, better="highest", unit="%", limits=PERCENT)
 _BY_CLASS = partial(_ACCURACY, group=_LAST)
 _LOSS = partial(Measure, better="lowest", unit="points", limits=(-100.0, 100.0))
+_COST = partial(Measure, better="lowest")
 MEASURES: Mapping[str, Measure] = {
     measure.key: measure
     for measure in (
@@ -154,25 +187,101 @@ MEASURES: Mapping[str, Measure] = {
             "percentage points (Chaudhry et al., 2018, eq. 3; lower is better).",
             of=lambda f: 100 * _forgetting(f),
         ),
+        _LOSS(
+            "average_forgetting",
+            "Avg forgetting",
+            "Avg forgetting is the mean over all sessions but the last of the highest accuracy on "
+            "their classes before the last session minus that after it, in percentage points "
+            "(Chaudhry et al., 2018, eq. 3; lower is better).",
+            of=lambda f: 100 * _last(f, "forgetting"),
+        ),
+        _ACCURACY(
+            "gacc_1",
+            "gAcc(1)",
+            r"gAcc$(\alpha)$ is the mean over $t$ of $(\alpha \cdot a_t(0) + a_t(1) + \dots + "
+            r"a_t(t)) / (\alpha + t)$, with $a_t(j)$ the accuracy on the classes of session $j$ "
+            r"after session $t$: the base session counts as $\alpha$ others (Tang et al., 2024).",
+            of=lambda f: 100 * generalised(f, 1),
+        ),
+        _ACCURACY(
+            "gacc_area",
+            "gAcc area",
+            r"gAcc area is that under gAcc$(\alpha)$ from 0 to the base classes over the later "
+            "classes of a session, over its width (Tang et al., 2024).",
+            of=lambda f: 100 * _generalised_area(f),
+        ),
+        _ACCURACY(
+            "new_own_labels",
+            "New, own labels",
+            "New, own labels is counted after the last session over test images of later classes "
+            "with these alone to choose from: no figure of FSCIL, whose label space is joint (runs "
+            "made with --artifacts).",
+            of=lambda f: 100 * _first(f, "own_labels"),
+        ),
         Measure(
+            "ece",
+            "ECE",
+            r"ECE is the expected calibration error after the last session, in \%: over 15 bins of "
+            "confidence the mean gap to accuracy (Guo et al., 2017, eq. 3; lower is better); "
+            "confidence is the softmax of scores as the method gives them (runs made with "
+            "--artifacts).",
+            "lowest",
+            "%",
+            lambda f: 100 * _first(f, "calibration_error"),
+            limits=PERCENT,
+        ),
+        _COST(
             "seconds",
             "Seconds",
             "Seconds are those of learning and scoring in all sessions (lower is better).",
-            "lowest",
-            "s",
-            lambda f: (f["learn_seconds"] + f["score_seconds"]).groupby(f["key"], sort=False).sum(),
+            unit="s",
+            of=lambda f: _seconds(f, "learn_seconds", "score_seconds"),
         ),
-        Measure(
+        _COST(
+            "learn_seconds",
+            "Learning (s)",
+            "Learning (s) is in all sessions together (lower is better).",
+            unit="s",
+            of=lambda f: _seconds(f, "learn_seconds"),
+        ),
+        _COST(
+            "score_seconds",
+            "Inference (s)",
+            "Inference (s) is the scoring of all test images of all sessions (lower is better).",
+            unit="s",
+            of=lambda f: _seconds(f, "score_seconds"),
+        ),
+        _COST(
+            "memory",
+            "Memory (MB)",
+            "Memory (MB) is the most that the process had, with all that it had loaded (lower is "
+            "better).",
+            unit="MB",
+            of=lambda f: (_first(f, "peak_memory") / 1e6).replace(0, math.nan),
+        ),
+        _COST(
             "bytes",
             "Bytes",
             "Bytes are what the method keeps after the last session (lower is better).",
-            "lowest",
-            "bytes",
-            lambda f: _last(f, "state_bytes"),
+            unit="bytes",
+            of=lambda f: _last(f, "state_bytes"),
         ),
     )
 }
 """By key, in the order of columns."""
+
+
+def named_measures(text: str) -> list[str]:
+    """Return the keys of the measures that a text names, with commas between.
+
+    Raises:
+        UsageError: there is no such measure.
+    """
+    keys = [part.strip() for part in text.split(",") if part.strip()]
+    for key in keys:
+        if key not in MEASURES:
+            raise UsageError(f"unknown measure {key!r}; {nearest(key, MEASURES)}")
+    return keys
 
 
 def formulas(*keys: str) -> list[str]:

@@ -67,7 +67,17 @@ _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"r
 def measure_columns(*keys: str) -> list[Column]:
     """Return the columns of measures (`MEASURES`): means with intervals, the best in bold."""
     found = [MEASURES[key] for key in keys]
-    return [Column(m.key, m.heading, m.group, best=m.better, limits=m.limits) for m in found]
+    return [
+        Column(
+            m.key,
+            m.heading,
+            m.group,
+            best=m.better,
+            limits=m.limits,
+            decimals=0 if m.unit == "bytes" else 2,
+        )
+        for m in found
+    ]
 
 
 def printed_columns(table: Table) -> Sequence[Column]:

@@ -93,10 +93,10 @@ def refuse_diverged(method: Method, classes_seen: int, when: str) -> None:
         FscilError: a tensor of its state is not; it and the first class are named.
     """
     with named(method, "giving its state"):
-        state = method.state_dict()
-    for name, tensor in state.items():
-        finite = tensor.isfinite()
-        if not bool(finite.all()):
+        for name, tensor in method.state_dict().items():
+            finite = tensor.isfinite()
+            if bool(finite.all()):
+                continue
             by_class = finite.dim() and len(finite) == classes_seen
             place = f" of class {int((~finite).nonzero()[0, 0])}" if by_class else ""
             raise FscilError(

@@ -29,6 +29,7 @@ from fscil_bench.running.datasets import Datasets
 from fscil_bench.running.origins import Origin, Origins
 from fscil_bench.running.pseudo import pseudo_incremental
 from fscil_bench.running.runner import named, run_sessions
+from fscil_bench.running.scores import recorded
 from fscil_bench.running.sessions import (
     LISTED,
     OUTLIER,
@@ -186,7 +187,7 @@ class Workbench:
         method, maker, pretrain_seconds = self.begin(plan)
         with self._alone(f"run-{plan.spec.key}"):
             found = None if force else self._found(plan, artifacts)  # made while this one waited
-            artifacts = artifacts or self.store.has_artifacts(plan.spec)
+            artifacts = artifacts or (not force and self.store.has_artifacts(plan.spec))
             return found or self._run(plan, method, maker, pretrain_seconds, artifacts)
 
     def _found(self, plan: Plan, artifacts: bool) -> StoredRun | None:
@@ -197,6 +198,8 @@ class Workbench:
     def _run(
         self, plan: Plan, method: Method, maker: SessionMaker, pretrain_seconds: float, arrays: bool
     ) -> StoredRun:
+        if arrays:
+            method = recorded(method, plan.spec.protocol.base_classes)
         outcome = run_sessions(method, maker, arrays, self.progress)
         record = RunRecord(
             key=plan.spec.key,

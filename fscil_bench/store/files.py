@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -199,9 +198,11 @@ def _exchange(path: Path, new: Path, old: Path, mark: str | None) -> None:
         path.replace(old)
     try:
         new.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            return  # another process was quicker
+    except OSError:
+        if (
+            path.exists()
+        ):  # another process was quicker; which error tells it, depends on the system
+            return
         if old.exists():
             old.replace(path)
         raise

@@ -93,6 +93,8 @@ def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         beating.join()
         if _holder(path) == claim:
             path.unlink(missing_ok=True)
+        with suppress(OSError):  # others may hold theirs there
+            path.parent.rmdir()
 
 
 def _take(path: Path, claim: _Claim, say: Callable[[str], None]) -> None:
@@ -117,7 +119,7 @@ def _created(path: Path, claim: _Claim) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(claim.text())
-    except FileExistsError:
+    except (FileExistsError, FileNotFoundError):  # or the last holder has removed the folder
         return False
     except OSError as error:
         raise WriteError(

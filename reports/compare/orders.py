@@ -9,14 +9,12 @@ import pandas as pd
 
 from fscil_bench.metrics import Interval
 from fscil_bench.report import Lack
-from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.choice import Chosen, on_equal_terms
 from fscil_bench.reporting.labels import row_labels
 from fscil_bench.reporting.sentences import interval_text, signed
 from fscil_bench.reporting.statistics import DECIMALS, FEWEST_PAIRS, aggregate, paired
 from fscil_bench.running.commands import command_for
 from fscil_bench.spec import RunSpec
-
-from .pairs import on_equal_terms
 
 ORDER = "class_order"
 OTHER_ORDERS = ("seed:1", "seed:2")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import pandas as pd
 
-from fscil_bench.reporting.choice import Chosen
+from fscil_bench.reporting.choice import Chosen, on_equal_terms
 from fscil_bench.reporting.statistics import (
     FEWEST_PAIRS,
     LEVEL,
@@ -19,7 +20,6 @@ from fscil_bench.reporting.statistics import (
     pairs_needed,
     smallest_p,
 )
-from fscil_bench.spec import RunSpec
 
 FIGURES: Mapping[str, str] = {
     "last session": "last",
@@ -34,40 +34,19 @@ TOO_FEW = "too few pairs"
 EQUAL = "equal in every pair"
 
 
-def terms(spec: RunSpec) -> dict[str, str]:
-    """Return what two rows must share so that a run of one answers the same as one of the other.
-
-    The same classes, shots and test images, and an engine that draws and counts them alike.
-    """
-    shared = ("class_order", "base_classes", "way", "shot", "sessions", "test_from_train")
-    return {
-        "split": spec.split,
-        "shots": str(spec.shots),
-        **{name: str(getattr(spec.protocol, name)) for name in shared},
-        "data fingerprint": spec.representation.data_fingerprint,
-        "engine": spec.engine,
-    }
-
-
-def on_equal_terms(chosen: Chosen, *apart: str) -> list[list[str]]:
-    """Return the labels of rows whose terms are alike but for some, in order of appearance."""
-    found = pd.DataFrame({label: terms(spec) for label, spec in chosen.specs.items()}).T
-    alike = found.groupby([name for name in found if name not in apart], sort=False)
-    return [list(group.index) for _, group in alike]
-
-
-def compared_pairs(chosen: Chosen) -> pd.DataFrame:
+def compared_pairs(chosen: Chosen, against: Collection[str] = ()) -> pd.DataFrame:
     """Return one line for each figure and pair of rows on equal terms that share seeds.
 
-    Differences are first minus second, in percentage points, paired by seed and
-    representation_seed. Holm's correction is over all pairs of a figure that can be tested: too
-    few can show nothing, whatever they are, and take no part.
+    With `against`, of each of these rows and each of the others alone. Differences are first minus
+    second, in percentage points, paired by seed and representation_seed. Holm's correction is over
+    all pairs of a figure that can be tested: too few can show nothing, whatever they are, and take
+    no part.
     """
     lines = [
         {"figure": figure, "first": first, "second": second} | tested
         for figure, measure in FIGURES.items()
         for group in on_equal_terms(chosen)
-        for first, second in combinations(group, 2)
+        for first, second in _pairs(group, against)
         if (tested := _tested(chosen.of(first), chosen.of(second), measure))
     ]
     pairs = pd.DataFrame(lines)
@@ -78,17 +57,51 @@ def compared_pairs(chosen: Chosen) -> pd.DataFrame:
     return pairs.assign(outcome=[_outcome(pair) for pair in pairs.itertuples()])
 
 
-def sentences(pairs: pd.DataFrame) -> list[str]:
-    """Return a sentence for each pair of one figure, and one where no difference could hold."""
+def sentences(pairs: pd.DataFrame, selectors: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each pair of one figure, first of all one if no difference can hold.
+
+    Args:
+        pairs: the figure's lines of `compared_pairs`.
+        selectors: how a user asks for a row, by its name in `pairs`.
+    """
     tested = pairs[pairs["n"] >= FEWEST_PAIRS]
     lines = [_sentence(pair, len(tested)) for pair in pairs.itertuples()]
-    needed = pairs_needed(len(tested))
-    if len(tested) and tested["n"].max() < needed:
-        lines.append(
-            f"With {len(tested)} comparisons and at most {tested['n'].max()} pairs each none can "
-            f"hold after correction: that takes {needed} pairs, or fewer rows (--set rows=...)."
+    return [
+        *([_hopeless(tested, selectors)] if _most(tested) < pairs_needed(len(tested)) else []),
+        *lines,
+    ]
+
+
+def _most(tested: pd.DataFrame) -> int:
+    """Return how many pairs the comparisons have at most; as many as one likes if there is none."""
+    return int(tested["n"].max()) if len(tested) else 2**31
+
+
+def _hopeless(tested: pd.DataFrame, selectors: Mapping[str, str]) -> str:
+    """Say that no difference can hold, and from how many seeds or rows on one can."""
+    most, rows = _most(tested), list(dict.fromkeys([*tested["first"], *tested["second"]]))
+    text = (
+        f"With {len(tested)} comparisons and at most {most} pairs each none can hold after "
+        f"correction, whatever the runs are: that takes {pairs_needed(len(tested))} pairs, which "
+        "are as many seeds of every row, or fewer rows (--set rows=...)"
+    )
+    alone = len(rows) - 1
+    if alone < len(tested):
+        asked = shlex.quote(f"against={selectors[rows[0]]}")
+        text += (
+            f"; one row with each of the others (--set {asked}) is "
+            f"{alone} comparisons, for which {pairs_needed(alone)} pairs are enough"
         )
-    return lines
+    return f"{text}."
+
+
+def _pairs(group: Sequence[str], against: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield every two of a group, or with `against` these first and each of the others."""
+    if not against:
+        yield from combinations(group, 2)
+    for first in against:
+        if first in group:
+            yield from ((first, second) for second in group if second not in against)
 
 
 def _tested(first: pd.DataFrame, second: pd.DataFrame, measure: str) -> dict[str, float]:

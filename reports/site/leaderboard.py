@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from fscil_bench.protocol import Protocol
 from fscil_bench.report import Column
-from fscil_bench.reporting.choice import Chosen, usual_rows
+from fscil_bench.reporting.choice import Chosen, terms, usual_rows
 from fscil_bench.reporting.labels import RowName, row_names
 from fscil_bench.reporting.statistics import aggregate
+from fscil_bench.running.commands import command_for
 from fscil_bench.spec import digest_of
 
 from ..published import PublishedRow, footnotes, other_terms, published_rows
@@ -50,6 +51,9 @@ class Entry:
         points: session, classes seen, and of accuracies mean, half-width and n, in percent.
         page: path of its page in the site.
         source: the published row; None of a measured one. `notes` are all its footnotes.
+        command: what makes all its runs; empty of a published one.
+        runs: `SHOWN` of each run, by its seeds as a text.
+        equal: identifies the terms that rows share whose runs can be paired.
     """
 
     line: Line
@@ -57,6 +61,9 @@ class Entry:
     page: str
     source: PublishedRow | None = None
     notes: Sequence[str] = ()
+    command: str = ""
+    runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    equal: str = ""
 
     @property
     def name(self) -> str:
@@ -148,7 +155,29 @@ def _measured(
         **{name: cells[name] for key in SHOWN for name in (f"{key}_mean", f"{key}_half_width")},
         "remarks": "; ".join(sorted(flags)),
     }
-    return Entry(line, points.reset_index(), f"rows/{spec.row}.html")
+    return Entry(
+        line,
+        points.reset_index(),
+        f"rows/{spec.row}.html",
+        command=row_command(found, label),
+        runs={
+            f"{r.representation_seed}/{r.seed}": [round(getattr(r, key), 6) for key in SHOWN]
+            for r in runs.itertuples()
+        },
+        equal=digest_of([spec.protocol.name, terms(spec)]),
+    )
+
+
+def row_command(found: Chosen, label: str) -> str:
+    """Return the commands that make a row's runs, one a line and representation seed."""
+    seeds: dict[int, list[int]] = {}
+    for representation_seed, seed in sorted(found.axes(label)):
+        seeds.setdefault(representation_seed, []).append(seed)
+    registry, firsts = (
+        found.results.registry,
+        {r.spec.representation.seed: r.spec for r in found.runs(label)},
+    )
+    return "\n".join(command_for(firsts[each], registry, own) for each, own in seeds.items())
 
 
 def _published(row: PublishedRow, protocol: Protocol) -> Entry:
@@ -162,7 +191,8 @@ def _published(row: PublishedRow, protocol: Protocol) -> Entry:
     line: Line = {
         **dict(zip(WHO, ("", PUBLISHED, protocol.name, row.method, ""), strict=True)),
         "representation": "",
-        "backbone": row.backbone,
+        # As measured rows spell it: papers write ResNet18 and ResNet-18.
+        "backbone": row.backbone.lower().replace("-", ""),
         "epochs": row.terms.epochs,
         **dict.fromkeys(("split", "views", "images_per_class", "runs"), ""),
         "terms": USUAL,

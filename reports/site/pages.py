@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 ASSETS = Path(__file__).parent / "assets"
-COPIED = ("site.css", "table.js", "curves.js")
+COPIED = ("site.css", "table.js", "chart.js", "curves.js", "compare.js", "copy.js")
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,8 @@ class Pages:
 
 
 def asset_files() -> dict[str, str | bytes]:
-    """Return style, scripts and one copy of the plotting library by path."""
-    from plotly.offline import get_plotlyjs
-
-    own = {f"assets/{name}": (ASSETS / name).read_text(encoding="utf-8") for name in COPIED}
-    return {**own, "assets/plotly.min.js": get_plotlyjs()}
+    """Return style and scripts by path."""
+    return {f"assets/{name}": (ASSETS / name).read_text(encoding="utf-8") for name in COPIED}
 
 
 def counted(count: int, word: str) -> str:

@@ -40,16 +40,17 @@ from .leaderboard import (
 from .pages import Pages, asset_files, counted
 from .shelves import Shelf, copied_shelves
 
-FILTERS = ("protocol", "terms", "kind", "representation", "split", "views", "backbone")
+FILTERS = ("protocol", "terms", "representation", "backbone", "split", "views")
 """Columns that the leaderboard can be filtered by."""
+CURVES = {"accuracy": "All classes", "base": "Base classes", "new": "New classes"}
+"""What a row's page draws."""
 
 
 class Site(Report):
-    """A leaderboard that sorts and filters, curves, all figures, and a page for each run.
+    """A leaderboard that sorts, filters and compares, curves, all figures, a page for each run.
 
-    The pages share one copy of the plotting library beside them, which only the leaderboard loads:
-    inlined it would add 5 MB to each page. Pages of runs that are no longer stored are not linked,
-    and not removed either: the folder may hold files of others.
+    Pages of runs that are no longer stored are not linked, and not removed either: the folder may
+    hold files of others.
     """
 
     name = "site"
@@ -72,7 +73,12 @@ class Site(Report):
         _add_rows(pages, entries, found, described)
         _add_runs(pages, runs, found, described)
         pages.add("reports.html", "reports.html", shelves=shelves)
-        pages.add("index.html", "index.html", curves=_coordinates(entries))
+        pages.add(
+            "index.html",
+            "index.html",
+            curves=[_curve(entry.points, entry.name, entry.line["kind"]) for entry in entries],
+            compared=_compared(entries),
+        )
         copies = {path: content for shelf in shelves for path, content in shelf.files.items()}
         return Document(
             title="Site",
@@ -222,31 +228,53 @@ def _choices(runs: Sequence[StoredRun], entries: Sequence[Entry]) -> dict[str, l
     return found
 
 
-def _coordinates(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return the points of each entry, as the page's script draws them.
+def _curve(points: pd.DataFrame, name: str, kind: str, key: str = "accuracy") -> dict[str, Any]:
+    """Return the points of a curve, as the page's script draws them.
 
     A row of None stands where a session is not known, and breaks the line: one from the first
     session to the last would claim those between.
     """
-    found = []
-    for entry in entries:
-        points = entry.points.set_index("session")
-        points = points.reindex(range(points.index[0], points.index[-1] + 1))
-        known = points["accuracy_mean"].notna()
-        points = points[known | points["accuracy_mean"].shift().notna()]
-        columns = {
-            "session": points.index.to_series().where(known),
-            "seen": points["classes_seen"],
-            "mean": points["accuracy_mean"],
-            "half": points["accuracy_half_width"],
-        }
-        # JSON has no NaN.
-        drawn = {
-            name: [None if math.isnan(value) else value for value in values]
-            for name, values in columns.items()
-        }
-        found.append({"name": entry.name, "kind": entry.line["kind"], **drawn})
-    return found
+    points = points.set_index("session")
+    points = points.reindex(range(points.index[0], points.index[-1] + 1))
+    known = points[f"{key}_mean"].notna()
+    points = points[known | points[f"{key}_mean"].shift().notna()]
+    columns = {
+        "session": points.index.to_series().where(known),
+        "seen": points["classes_seen"],
+        "mean": points[f"{key}_mean"],
+        "half": points[f"{key}_half_width"],
+    }
+    # JSON has no NaN.
+    drawn = {
+        name: [None if math.isnan(value) else value for value in values]
+        for name, values in columns.items()
+    }
+    return {"name": name, "kind": kind, **drawn}
+
+
+def _compared(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return what two rows are compared by: each run's figures, and Student's t by pairs less 1."""
+    from scipy.special import stdtrit
+
+    most = max(len(entry.runs) for entry in entries)
+    return {
+        "figures": [column.heading for column in measure_columns(*SHOWN)],
+        "t": [round(float(stdtrit(freedom, 0.975)), 6) for freedom in range(1, most)],
+        "rows": [
+            {
+                "page": entry.page,
+                "name": entry.name,
+                "equal": entry.equal,
+                "means": [_known(entry.line[f"{key}_mean"]) for key in SHOWN],
+                "runs": {k: [*map(_known, own)] for k, own in entry.runs.items()},
+            }
+            for entry in entries
+        ],
+    }
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 6)
 
 
 def _add_rows(
@@ -259,7 +287,9 @@ def _add_rows(
     for entry in entries:
         points = entry.points.to_dict("records")
         if entry.source is not None:
-            pages.add(entry.page, "published.html", entry=entry, row=entry.source, sessions=points)
+            own = [_curve(entry.points, entry.name, PUBLISHED)]
+            shown = {"entry": entry, "row": entry.source, "sessions": points, "curves": own}
+            pages.add(entry.page, "published.html", **shown)
             continue
         part, label = rows[entry.line["row"]]
         runs = part.runs(label)
@@ -269,6 +299,11 @@ def _add_rows(
             entry=entry,
             runs=runs,
             sessions=points,
+            curves=[
+                _curve(entry.points, title, MEASURED, key)
+                for key, title in CURVES.items()
+                if entry.points[f"{key}_mean"].notna().any()
+            ],
             facts=row_details(part, label),
             classes=described[runs[0].key]["classes"],
         )

@@ -249,3 +249,23 @@ def test_a_module_that_cannot_be_imported_names_itself(brought: Path) -> None:
     expected = "module brought_by_test.family.broken cannot be imported: ModuleNotFoundError: No"
     with pytest.raises(UsageError, match=expected):
         load_registry()
+
+
+@pytest.mark.parametrize("name", ["con", "NUL", "aux.1", "com3", "dotted."])
+def test_a_name_that_windows_cannot_store_is_refused(tmp_path: Path, name: str) -> None:
+    file = plugin_file(tmp_path, "mine", METHOD.format(name=name))
+    with pytest.raises(UsageError, match=f"the method is named '{name}', which Windows"):
+        load_registry((file,))
+    toml = tmp_path / "mine.toml"
+    toml.write_text(TOY.read_text().replace('name = "toy"', f'name = "{name}"'))
+    for named in (Registry().add_protocol_file, lambda path: Registry().protocol(str(path))):
+        with pytest.raises(UsageError, match=rf"mine\.toml.*the protocol is named '{name}'"):
+            named(toml)
+
+
+def test_names_that_differ_by_case_alone_are_refused(tmp_path: Path) -> None:
+    file = plugin_file(tmp_path, "mine", METHOD.format(name="LDC"))
+    with pytest.raises(UsageError, match=r"the method 'LDC' has the name of 'ldc'.*case"):
+        load_registry((file,))
+    console = plugin_file(tmp_path, "console")  # begins like a device, and is none
+    assert "console" in load_registry((console,)).names("method")

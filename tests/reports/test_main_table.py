@@ -63,6 +63,18 @@ def test_the_table_by_hand(factory: Any, make: Any) -> None:
     ]
 
 
+def test_further_measures_stand_where_they_belong(factory: Any, make: Any) -> None:
+    factory.write(factory.spec(), [(36, 0), (38, 2), (30, 15)], peak_memory=3_500_000)
+
+    made = make(params=MainTable.Params(measures="memory, gacc_area,last_harmonic_classes"))
+
+    assert "| HM | HM by class | gAcc area | Memory (MB) |" in made.text
+    assert "| 75.00 | 75.00 | 72.40 | 3.50 |" in made.text
+    assert "gAcc area is that under gAcc(α)" in made.text
+    with pytest.raises(UsageError, match="unknown measure 'gac_area'; did you mean 'gacc_area'"):
+        make(params=MainTable.Params(measures="gac_area"))
+
+
 def test_seeds_become_an_interval_that_says_what_varied(factory: Any, make: Any) -> None:
     for seed, base in enumerate((26, 30, 34)):
         factory.write(factory.spec(seed=seed), [(36, 0), (34, 6), (base, 10)])

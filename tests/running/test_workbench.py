@@ -63,7 +63,6 @@ def test_two_runs_of_one_spec_predict_the_same(toy: Any, new_toy: Any, method: s
     [
         ("adbs", {"lr": 1e38, "steps": 9}, "its scales of class 4 is not finite; steps = 9"),
         ("gkeal", {"width": 1e-200}, "not finite.*; width = 1e-200 .by default 0.5.: try values"),
-        ("finetune", {"lr": 1e30, "epochs": 3}, "lr = 1e.30 .by default 0.1.: try values nearer"),
     ],
 )
 def test_what_diverges_is_told_with_its_parameters(

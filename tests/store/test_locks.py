@@ -35,11 +35,12 @@ def holder(path: Path, seconds: float) -> subprocess.Popen[str]:
 
 
 def put(path: Path, process: Process) -> None:
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"process": asdict(process), "token": "other"}))
 
 
 def test_the_second_waits_and_says_for_whom(tmp_path: Path) -> None:
-    path, told = tmp_path / "network.lock", list[str]()
+    path, told = tmp_path / "locks" / "network.lock", list[str]()
     with holder(path, 1) as other:
         started = time.monotonic()
         with locked(path, told.append):
@@ -51,7 +52,7 @@ def test_the_second_waits_and_says_for_whom(tmp_path: Path) -> None:
 
 
 def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
-    path, told = tmp_path / "network.lock", list[str]()
+    path, told = tmp_path / "locks" / "network.lock", list[str]()
     with holder(path, 60) as other:
         other.kill()
     with locked(path, told.append):
@@ -60,7 +61,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_neither_a_restart_nor_a_number_given_again_hides_a_stale_lock(tmp_path: Path) -> None:
-    path, told, here = tmp_path / "a.lock", list[str](), Process.this()
+    path, told, here = tmp_path / "locks" / "a.lock", list[str](), Process.this()
     boot, space = here.machine.split(" ")
     for gone in (replace(here, born="1"), replace(here, machine=f"{boot[::-1]} {space}")):
         put(path, gone)
@@ -74,7 +75,7 @@ def test_another_machine_is_waited_for_while_its_heart_beats(
 ) -> None:
     monkeypatch.setattr(locks, "SILENCE", 0.5)
     monkeypatch.setattr(locks, "LOOKS", 0.05)
-    path, told = tmp_path / "a.lock", list[str]()
+    path, told = tmp_path / "locks" / "a.lock", list[str]()
     put(path, Process("elsewhere", "boot pid:[1]", 7, ""))
     beats = threading.Thread(target=lambda: [(time.sleep(0.2), os.utime(path)) for _ in range(4)])
     started = time.monotonic()

@@ -284,6 +284,29 @@ def test_a_full_disk_is_named_with_advice(tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / "elsewhere" / "data.zip").read_bytes()
 
 
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Access is denied"), OSError(39, "Not empty")]
+)
+def test_a_folder_that_another_process_put_there_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    # Windows denies access where Linux finds the folder not empty.
+    target, replace = tmp_path / "run", Path.replace
+
+    def quicker(self: Path, place: Path) -> Path:
+        if place != target:
+            return replace(self, place)
+        (target / "theirs").mkdir(parents=True)
+        raise error
+
+    (target / "older").mkdir(parents=True)
+    monkeypatch.setattr(Path, "replace", quicker)
+    with replaced_folder(target) as new:
+        (new / "ours").mkdir()
+    assert entries(target) == ["theirs"]
+    assert entries(tmp_path) == ["run"], "and nothing is left over"
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "a.txt"
     write_text(path, "old ±")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -62,10 +63,40 @@ def test_correction_over_all_pairs(write_last: Any, make: Any) -> None:
     ) in made.text
     assert lines(made)["b", "c"]["outcome"] == "equal in every pair"
     assert "- b and c are equal in all 6 pairs." in made.text
-    assert (
-        "With 3 comparisons and at most 6 pairs each none can hold after correction: that takes "
-        "7 pairs, or fewer rows"
-    ) in made.text
+
+
+def test_what_can_never_hold_is_said_first_and_one_reference_helps(
+    write_last: Any, make: Any
+) -> None:
+    for place, method in enumerate("abcde"):
+        write_last(method, [30 - place * (1 + seed) for seed in range(7)])
+
+    every, alone = make(Compare), make(Compare, {"against": "c"})
+
+    # 10 · 2/128 is above 0.05, 4 · 2/256 below it.
+    assert every.document.parts[0].lines[0] == (
+        "With 10 comparisons and at most 7 pairs each none can hold after correction, whatever the "
+        "runs are: that takes 9 pairs, which are as many seeds of every row, or fewer rows (--set "
+        "rows=...); one row with each of the others (--set against=a) is 4 comparisons, for which "
+        "8 pairs are enough."
+    )
+    assert set(lines(alone)) == {("c", other) for other in "abde"}
+    assert lines(alone)["c", "a"]["p_holm"] == pytest.approx(4 * 2 / 128)
+    assert lines(alone)["c", "a"]["mean"] < 0 < lines(alone)["c", "d"]["mean"]
+    assert "(--set against" not in alone.text
+
+
+def test_the_reference_that_is_proposed_can_be_asked_for(write_last: Any, make: Any) -> None:
+    names = {f"parameter_{i}": i for i in range(6)}
+    rows = (("ldc", names), ("ldc", {name: 9 for name in names}), ("c", {}), ("d", {}))
+    for place, (method, params) in enumerate(rows):
+        write_last(method, [30 - place * (1 + seed) for seed in range(6)], params=params)
+
+    (proposed,) = re.findall(r"--set '?against=(.*?)'?\) is", make(Compare, {"all": True}).text)
+
+    assert proposed.startswith("ldc (parameter_0=0, ")
+    alone = lines(make(Compare, {"all": True, "against": proposed}))
+    assert {first for first, _ in alone} == {proposed} and len(alone) == 3
 
 
 def test_too_few_pairs_show_nothing_and_are_not_corrected_over(write_last: Any, make: Any) -> None:

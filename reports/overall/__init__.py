@@ -1,0 +1,1 @@
+"""Methods across protocols and representations."""

@@ -1,0 +1,137 @@
+"""What README, CONTRIBUTING and docs/ tell readers to type is what the command line takes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+import typer
+
+import fscil_bench
+from fscil_bench.cli.app import app
+from fscil_bench.plugins.registry import GROUPS, load_registry
+
+ROOT = Path(__file__).parents[1]
+TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
+NAMED = {"--method": "method", "--representation": "representation", "--protocol": "protocol"}
+"""Options whose values are names of plug-ins."""
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Yield the words of every command in a page's blocks, variables and comments left out."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    for line in "".join(blocks).replace("\\\n", " ").splitlines():
+        if line.startswith("fscil-bench "):
+            yield shlex.split(line, comments=True)[1:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_are_understood_and_name_what_there_is(page: Path) -> None:
+    registry = load_registry()
+    for words in commands(page):
+        command, rest = typer.main.get_command(app), words
+        while isinstance(command, click.Group):
+            command, rest = command.commands[rest[0]], rest[1:]
+        context = command.make_context("fscil-bench", list(rest))
+        if "--plugin" in words:
+            continue  # it may bring what it names
+        for option, kind in NAMED.items():
+            given = [value for key, value in pairwise(words) if key == option]
+            for name in ",".join(given).split(",") if given else []:
+                assert name in GROUPS or name.endswith(".toml") or registry.get(kind, name)
+        if command.name == "report":
+            assert registry.get("report", context.params["name"])
+
+
+def plugin_blocks() -> Iterator[tuple[str, str]]:
+    """Yield the plug-ins that pages show as files: name and text."""
+    for page in PAGES:
+        pattern = r'^```python title="(\w+\.py)"\n(.*?)^```'
+        for name, text in re.findall(pattern, page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+            if re.search(r"^class \w+\((Method|Representation)\)", text, re.MULTILINE):
+                yield name, text
+
+
+def test_plugins_that_pages_show_keep_their_contract(tmp_path: Path) -> None:
+    for name, text in plugin_blocks():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    verdicts = fscil_bench.check(*sorted(tmp_path.glob("*.py")))
+    assert {each.name: each.problem for each in verdicts} == {"euclidean": "", "smoothed": ""}
+
+
+def test_there_is_something_to_understand() -> None:
+    found = {page.name: len(list(commands(page))) for page in PAGES}
+    assert found["README.md"] >= 5
+    assert sum(found.values()) > 50
+
+
+def test_the_version_has_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert "version" not in project
+    assert "version" not in (ROOT / "CITATION.cff").read_text("utf-8").replace("cff-version", "")
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    newest = re.search(r"^## (\S+)", text, re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == fscil_bench.__version__
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> ModuleType:
+    """Return the module that draws the site's pages, where the extra [docs] is installed."""
+    pytest.importorskip("mkdocs")
+    spec = importlib.util.spec_from_file_location("catalogue", ROOT / "docs" / "catalogue.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_plugin_has_a_page(catalogue: ModuleType) -> None:
+    pages, registry = catalogue.pages(), load_registry()
+    for kind in ("method", "representation", "backbone", "protocol", "report"):
+        for name in registry.names(kind):
+            assert pages[f"catalogue/{kind}s/{name}.md"].startswith("# ")
+            assert f"[`{name}`]({name}.md)" in pages[f"catalogue/{kind}s/index.md"]
+    teen = pages["catalogue/methods/teen.md"]
+    meaning = "α, how far a new prototype is moved: 0 leaves it, 1 replaces it."
+    assert f"| `alpha` | number ≥ 0, ≤ 1 | `0.1` | {meaning} |" in teen
+    assert "| [`cub200`](../protocols/cub200.md) | `alpha=0.5` |" in teen
+    assert (
+        "| [`cifar100`](../protocols/cifar100.md) | TEEN | 74.92 | 52.64 | on test data |" in teen
+    )
+    cub200 = pages["catalogue/protocols/cub200.md"]
+    assert "| [`teen`](../methods/teen.md) | `alpha=0.5` |" in cub200
+    assert "| `fscil-bench" not in pages["cli.md"]
+    assert "## fscil-bench data scan" in pages["cli.md"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 1}, "number > 0, ≤ 1"),
+        ({"enum": ["raw", "tukey"], "type": "string"}, "`raw`, `tukey`"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "integer or none"),
+        ({"type": "array", "items": {"type": "integer", "minimum": 1}}, "several: integer ≥ 1"),
+    ],
+)
+def test_what_a_parameter_may_be_is_said(
+    catalogue: ModuleType, schema: dict[str, object], told: str
+) -> None:
+    assert catalogue.kind_of(schema) == told
+
+
+def test_mathematics_and_notes_of_docstrings_survive(catalogue: ModuleType) -> None:
+    told = catalogue.prose("See docs/methods/ldc.md: _a_ * b in `x*y`\nand s_j.")
+    assert told == r"See [ldc](../../methods/ldc.md): \_a\_ \* b in `x*y`" + "\nand s_j."
