@@ -23,7 +23,7 @@ from fscil_bench.running.feature_runs import lacking
 from fscil_bench.running.workbench import Workbench
 from fscil_bench.store.runs import Store
 
-DOCS = Path(__file__).parents[2] / "docs" / "features.md"
+DOCS = Path(__file__).parents[2] / "docs" / "guides" / "features.md"
 
 
 def settings(toy: Any, **options: Any) -> dict[str, Any]:

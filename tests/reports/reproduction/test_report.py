@@ -267,7 +267,7 @@ def test_a_ledger_of_nothing_says_so(ledger: Any) -> None:
     document = ledger()
 
     assert "Nothing that answers a published row is stored." in markdown(document)
-    assert len(document.lacks) == 6
+    assert len(document.lacks) == 7
 
 
 @pytest.mark.parametrize(
