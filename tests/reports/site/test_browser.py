@@ -305,9 +305,14 @@ def test_dark_where_the_system_is(opened: Any) -> None:
         "getComputedStyle(document.querySelector('#chart text')).fill]"
     )
 
-    light, dark = "rgb(253, 253, 252)", "rgb(22, 24, 29)"
-    assert opened(scheme="light").execute_script(ask) == [light, "rgb(91, 98, 112)"]
-    assert opened(scheme="dark").execute_script(ask) == [dark, "rgb(160, 167, 180)"]
+    def colours(scheme: str) -> Any:
+        page = opened(scheme=scheme)
+        drawn = (By.CSS_SELECTOR, "#chart text")  # by a script, after the page is there
+        WebDriverWait(page, PATIENCE).until(lambda _: page.find_elements(*drawn))
+        return page.execute_script(ask)
+
+    assert colours("light") == ["rgb(253, 253, 252)", "rgb(91, 98, 112)"]
+    assert colours("dark") == ["rgb(22, 24, 29)", "rgb(160, 167, 180)"]
 
 
 def test_figures_are_shown_and_runs_open(opened: Any) -> None:
