@@ -143,6 +143,9 @@ class _Execution:
         done, weight, started = 0, 0.0, time.monotonic()
         while done < len(futures):
             for future in coming.next_batch(block=False):
+                if future.status in ("lost", "pending"):
+                    coming.add(future)  # its worker died right after: it is made again
+                    continue
                 self._finished(nodes[future.key], future)
                 done += 1
                 weight += self._weights[nodes[future.key].key]
@@ -188,7 +191,7 @@ class _Execution:
         if not self.shared and f"network-{spec.representation.key}" not in self.graph.nodes:
             before.append(self._stored_network(spec.representation.key))
         # Clients of one scheduler share what is the same, and only that.
-        name = [node.key, str(self.options.results), self.force, self.artifacts, self.shared]
+        name = [node.key, node.seeds, str(options), self.force, self.artifacts, self.shared]
         key = f"{node.key}-{digest_of(name)}"
         return self.pool.client.submit(make, job, *before, key=key, resources=resources, pure=True)
 

@@ -20,7 +20,7 @@ from fscil_bench.errors import StoreError, UsageError, nearest
 from fscil_bench.request import parse_seeds
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.files import replaced_file, replaced_folder, work_folders
-from fscil_bench.store.runs import ARTIFACTS, read_run
+from fscil_bench.store.runs import ARTIFACTS, SCHEMA_VERSION, read_run
 from fscil_bench.store.tensors import stored_digest
 
 RUNS, EPISODES, NETWORKS, CHOICES = "runs", "episodes", "networks", "choices of parameters"
@@ -90,8 +90,11 @@ def pieces(results: Path, remarks: list[str]) -> Iterator[Piece]:
                 remarks.append(f"left out: {error}")
                 continue
             spec: RunSpec = found.spec if kind == RUNS else found.spec.run
+            own = (kind, spec.protocol.name, spec.method)
             if found.damage:
                 remarks.append(f"left out: {found.damage}")
+            elif folder.relative_to(results).parts[:-1] != own:
+                remarks.append(f"left out: {folder} is no place for {'/'.join(own)}")
             else:
                 yield Piece(kind, folder.relative_to(results), folder, spec)
     for file in sorted(results.glob(f"representations/[!.]*/{WEIGHTS}")):
@@ -124,9 +127,14 @@ def merge(sources: Mapping[str, Path], target: Path) -> Moved:
             "remove them with `fscil-bench results remove --where key=...`"
         )
     for piece in kept:
-        if piece.path != target / piece.place:
-            _copy(piece, target / piece.place)
-            moved.counts[piece.kind] += 1
+        place = target / piece.place
+        if piece.path == place:
+            continue
+        if piece.kind in (RUNS, EPISODES) and place.exists() and _is_newer(place):
+            moved.remarks.append(f"{place}: of a newer fscil-bench, left as it is")
+            continue
+        _copy(piece, place)
+        moved.counts[piece.kind] += 1
     return moved
 
 
@@ -255,13 +263,27 @@ def _values(piece: Piece) -> dict[str, str]:
         name: value if isinstance(value, str) else json.dumps(value)
         for name, value in spec.params.items()
     }
-    return own | {name: str(value) for name, value in named.items()}
+    told = {name: str(value) for name, value in named.items()}
+    # A method's own parameter goes by its name, wherever the recipe has one of the same name.
+    which = {name: told[name] for name in ("kind", "key", "method", "protocol")}
+    return told | {"recipe.epochs": told["epochs"]} | own | which
 
 
 def _wanted(name: str, text: str) -> set[str]:
     if name in ("seed", "representation_seed"):
         return set(map(str, parse_seeds(text)))
     return {text, *(part.strip() for part in text.split(","))}
+
+
+def _is_newer(place: Path) -> bool:
+    """Return whether a run or set of episodes has a schema that this version does not know."""
+    for name in ("run.json", "episodes.json"):
+        try:
+            found = json.loads((place / name).read_text(encoding="utf-8"))["schema_version"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        return isinstance(found, int) and found > SCHEMA_VERSION
+    return False
 
 
 def _has_arrays(piece: Piece) -> bool:

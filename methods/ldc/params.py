@@ -208,11 +208,16 @@ class LdcParams:
             )
         if self.is_closed:
             self._check_closed_form()
-        if self.base_rows == "trained" and (self.sampler == "none" or self.epochs == 0):
-            untrained = "epochs=0" if self.epochs == 0 else "sampler=none"
+        without = {
+            "sampler=none": self.sampler == "none",
+            "epochs=0": self.epochs == 0,
+            "sampled_weight=0": self.sampled_weight == 0,
+        }
+        untrained = next((name for name, given in without.items() if given), "")
+        if self.base_rows == "trained" and untrained:
             raise UsageError(
-                f"ldc: {untrained} trains no rows in sessions, and class means have higher cosines "
-                "than rows that base_rows=trained made, so that all would be taken for new "
+                f"ldc: {untrained} trains no base rows in sessions, and class means have higher "
+                "cosines than rows that base_rows=trained made, so that all would be taken for new "
                 "classes; set base_rows=means"
             )
         if self.statistics == "heldout" and not terms.heldout:
@@ -242,5 +247,5 @@ class LdcParams:
 
 
 _NAMES = [field.name for field in fields(LdcParams)]
-PRETRAINED = (*_NAMES[: _NAMES.index("virtual_classes") + 1], "base_rows", "temperature")
+PRETRAINED = (*_NAMES[: _NAMES.index("nearest") + 1], "base_rows", "temperature")
 """The parameters that the unit and trained base rows depend on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from fscil_bench.cli.app import app
-from fscil_bench.store.runs import Store
+from fscil_bench.store.runs import SCHEMA_VERSION, Store
 from fscil_bench.store.tensors import load_tensors, save_tensors
 from fscil_bench.store.transfer import merge
 
@@ -139,3 +141,31 @@ def test_runs_are_removed_by_their_values(labs: list[Store]) -> None:
     assert "did you mean 'steps'" in " ".join(wrong.output.split())
     call("remove", "--results", b.results, "--where", "method=ldc")
     assert not (b.results / "runs/toy/ldc").exists()
+
+
+def test_a_run_in_another_methods_folder_is_left_out(labs: list[Store], tmp_path: Path) -> None:
+    own = labs[0].results / "runs" / "toy"
+    shutil.copytree(own / "ncm", own / "elsewhere")
+    done = call("merge", labs[0].results, "--out", tmp_path / "c")
+    assert "is no place for runs/toy/ncm" in " ".join(done.output.split())
+    assert not (tmp_path / "c" / "runs" / "toy" / "elsewhere").exists()
+
+
+def test_work_of_a_newer_version_is_never_replaced(labs: list[Store], tmp_path: Path) -> None:
+    target = tmp_path / "c"
+    call("merge", labs[0].results, "--out", target)
+    record = next(target.glob("runs/toy/ncm/*/run.json"))
+    newer = json.dumps(json.loads(record.read_text()) | {"schema_version": SCHEMA_VERSION + 1})
+    record.write_text(newer)
+    done = call("merge", labs[0].results, "--out", target)
+    assert "left as it is" in done.output
+    assert record.read_text() == newer
+
+
+def test_a_methods_own_parameter_goes_by_its_name(labs: list[Store], factory: Any) -> None:
+    store = labs[0]
+    for epochs in (0, 1):
+        type(factory)(store).write(factory.spec("ldc", params={"epochs": epochs}), CORRECT)
+    call("remove", "--results", store.results, "--where", "method=ldc", "--where", "epochs=0")
+    (left,) = store.results.glob("runs/toy/ldc/*/run.json")
+    assert json.loads(left.read_text())["spec"]["params"]["epochs"] == 1

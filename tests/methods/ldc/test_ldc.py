@@ -101,7 +101,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"train_rows": "new"},
     {"means": "snapshot"},
     {"few_shot_weight": 0.5},
-    {"sampled_weight": 0.0, "few_shot_weight": 1.0},
+    {"base_rows": "means", "sampled_weight": 0.0, "few_shot_weight": 1.0},
 ]
 
 
@@ -295,8 +295,9 @@ def test_base_classes_of_one_sample_have_no_covariance_and_are_noted(form: dict[
         ({"virtual_classes": 0.5, "covariance": "empirical"}, "virtual_classes=0"),
         ({"new_means": "borrowed", "borrowed_neighbours": 7}, r"neighbours=7.* 6 base classes"),
         (CLOSED | {"sampler": "none"}, "sampler=none there are none"),
-        ({"sampler": "none"}, "sampler=none trains no rows in sessions"),
-        ({"epochs": 0}, "epochs=0 trains no rows in sessions"),
+        ({"sampler": "none"}, "sampler=none trains no base rows"),
+        ({"epochs": 0}, "epochs=0 trains no base rows"),
+        ({"sampled_weight": 0.0}, "sampled_weight=0 trains no base rows"),
         (CLOSED | {"sampler": "released"}, "sampler=released there are none"),
         ({"classifier": "bayes"}, "set recurrent_steps=0"),
         (CLOSED | {"base_rows": "trained"}, "set base_rows=means"),
