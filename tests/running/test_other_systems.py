@@ -26,11 +26,13 @@ print(json.dumps([run.accuracies, run.record.peak_memory, "| NCM | 1 |" in text]
 
 
 def test_a_run_and_its_table_need_nothing_of_posix(toy: Any) -> None:
-    here = toy.run("ncm", seed=0)
+    here = toy.run("ncm", seed=0, threads=1, precision="fp32")
     places = toy.settings(
         plugins=[str(file) for file in toy.plugins],
         results=str(toy.folder / "other"),
         cache=str(toy.folder / "other-cache"),
+        threads=1,
+        precision="fp32",
     )
     program = PROGRAM.format(places=json.dumps(places))
     done = subprocess.run(
