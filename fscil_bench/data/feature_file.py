@@ -404,7 +404,8 @@ def _read_parquet(path: Path) -> Arrays:
     lacking = [name for name in ("split", "label", "features") if name not in frame]
     if lacking:
         raise DataError(
-            f"{path}: lacks the columns {', '.join(lacking)}; it has {some([*map(str, frame)])}"
+            f"{path}: lacks the columns {', '.join(lacking)}; it has {some([*map(str, frame)])}; "
+            "write a row a sample: split (train or test), label, features (a list)"
         )
     odd = frame.index[~frame["split"].isin(["train", "test"])]
     if len(odd):
