@@ -55,7 +55,7 @@ def refuse_indivisible(representation: Representation, recipe: Recipe, devices: 
             f"--devices {devices} starts processes, which import the script that asks for them: "
             'put its calls under `if __name__ == "__main__":`'
         )
-    if not _averages(type(representation)):
+    if not averages(type(representation)):
         raise UsageError(
             f"--devices {devices}: the loss of representation {representation.name!r} is not said "
             "to be a mean over single images (mean_over_images): where it compares images of a "
@@ -72,7 +72,7 @@ def refuse_indivisible(representation: Representation, recipe: Recipe, devices: 
         )
 
 
-def _averages(kind: type[Representation]) -> bool:
+def averages(kind: type[Representation]) -> bool:
     """Return what the class says that the loss in use comes from; one that says nothing denies."""
     for each in kind.__mro__:
         if "mean_over_images" in vars(each):
@@ -339,6 +339,8 @@ class Objective(nn.Module):
     ) -> None:
         super().__init__()
         self.representation, self.backbone, self.head = representation, backbone, head
+        # DDP looks for parameters without a gradient, and warns where there are none.
+        self.unused = nn.Parameter(torch.zeros(()))
 
     def forward(self, batch: TrainingBatch) -> torch.Tensor:
         """Return the scalar loss of a share."""
