@@ -85,7 +85,7 @@ class InterruptedIn(Silent):
 
     @contextmanager
     def task(self, title: str, total: float, kinds: Any = ()) -> Iterator[Any]:
-        def update(done: float, note: str = "") -> None:
+        def update(done: float, _: str = "") -> None:
             if title.startswith("base training") and done > self.epochs:
                 raise KeyboardInterrupt
 
