@@ -10,7 +10,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -224,9 +224,11 @@ def _follow(
 
 
 def _ended(process: BaseProcess, count: int) -> FscilError:
+    code = process.exitcode or 0
+    reason = "it was killed, or out of memory" if code < 0 else "it says above why"
     return FscilError(
-        f"base training: one of {count} processes ended with exit code {process.exitcode}: it was "
-        "killed, or out of memory; the same command goes on from the last whole epoch"
+        f"base training: one of {count} processes ended with exit code {code}: {reason}; the same "
+        "command goes on from the last whole epoch"
     )
 
 
@@ -296,9 +298,10 @@ def _work(handed: _Handed, rank: int, connection: Connection) -> None:
         distributed.destroy_process_group()
         connection.send(None)
     except (Exception, SystemExit) as error:  # it may be anybody's code
-        connection.send(_explained(error, handed.spec.name, rank))
-        # To leave now would end the others with an error about that.
-        connection.recv()
+        with suppress(OSError, EOFError):  # whoever listens may have ended
+            connection.send(_explained(error, handed.spec.name, rank))
+            # To leave now would end the others with an error about that.
+            connection.recv()
 
 
 def _explained(error: BaseException, name: str, rank: int) -> FscilError:
