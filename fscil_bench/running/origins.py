@@ -231,12 +231,14 @@ class TrainedTogether(Trained):
     def make(self, spec: RunSpec, dataset: Dataset) -> Made:
         """Train it, or take it up where training stopped."""
         own, train = spec.representation, dataset.train
-        parts = (
+        base, heldout = (
             LabelledImages(train.images, members, train.labels[members])
             for members in hold_out(dataset, spec.protocol, own.seed)
         )
-        started = (own, self.made, self.backbone, *parts, self.device, self.pretraining)
-        training = DistributedTraining(*started, plugins=self.data.options.plugin_files)
+        training = DistributedTraining(
+            own, self.made, self.backbone, base, heldout, self.device, self.pretraining
+        )
+        training.plugins = self.data.options.plugin_files
         folder = self.data.store.representation_folder(own.key)
         return training.run(folder, self.data.progress), None
 

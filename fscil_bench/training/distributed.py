@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
@@ -17,7 +17,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from traceback import format_exc
-from typing import Any
 
 import numpy as np
 import torch
@@ -130,14 +129,10 @@ class DistributedTraining(BaseTraining):
     and batch normalisation is of the whole batch on GPUs (SyncBatchNorm, for PyTorch's own layers),
     but of a process's share on the CPU, where the first one's running statistics are kept.
 
-    Args:
-        training: as for one device.
-        plugins: files of plug-ins, which every process loads.
+    Every process loads the files of plug-ins `plugins`.
     """
 
-    def __init__(self, *training: Any, plugins: Sequence[Path] = ()) -> None:
-        super().__init__(*training)
-        self.plugins = tuple(plugins)
+    plugins: tuple[Path, ...] = ()
 
     def run(self, folder: Path, progress: Progress) -> TrainedRepresentation:
         """Train, or load from `folder` what is finished, likewise.
@@ -279,7 +274,9 @@ class _Handed:
         backbone, _ = registry.backbone(spec.backbone, made.reading())
         device = torch.device(f"cuda:{rank}" if self.device == "cuda" else self.device)
         base, heldout = self.base.unpacked(), self.heldout.unpacked()
-        return Rank(rank, spec, made, backbone, base, heldout, device, self.pretraining)
+        training = Rank(spec, made, backbone, base, heldout, device, self.pretraining)
+        training.rank = rank
+        return training
 
 
 def _work(handed: _Handed, rank: int, connection: Connection) -> None:
@@ -306,9 +303,9 @@ def _work(handed: _Handed, rank: int, connection: Connection) -> None:
 
 def _explained(error: BaseException, name: str, rank: int) -> FscilError:
     """Return an error that another process can read, with the traceback as its note."""
-    own = isinstance(error, FscilError) and type(error).__module__ == FscilError.__module__
-    told = error if own else None
-    if not isinstance(told, FscilError):
+    if isinstance(error, FscilError) and type(error).__module__ == FscilError.__module__:
+        told = error
+    else:
         told = FscilError(
             f"representation {name!r} failed in base training, in process {rank}: "
             f"{type(error).__name__}: {error}; --debug shows where"
@@ -353,13 +350,10 @@ class Objective(nn.Module):
 class Rank(BaseTraining):
     """One process's part of a training on several devices; `rank` numbers it from 0."""
 
+    rank: int
     objective: DistributedDataParallel
     draws: torch.Generator
     weight: float
-
-    def __init__(self, rank: int, *training: Any) -> None:
-        super().__init__(*training)
-        self.rank = rank
 
     def train(self, folder: Path, progress: Progress) -> None:
         """Train all epochs that a checkpoint lacks; the first process writes it."""
