@@ -98,6 +98,7 @@ def test_other_systems_are_asked_for_the_same(tmp_path: Path, system: str) -> No
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
+        (('memory = "32GB"', 'memory = "lots"'), r"cluster\.toml: memory: .*'lots'"),
         (("cores = 8", "core = 8"), r"cluster\.toml: core: .* \(known: system, workers"),
         (("gpus = 1", "gpus = 2"), r"cluster\.toml: gpus: Input should be less than or equal to 1"),
         (('"slurm"', '"torque"'), r"cluster\.toml: system: Input should be 'slurm', 'pbs'"),
