@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from dask_jobqueue.core import JobQueueCluster
@@ -39,6 +39,8 @@ GPUS: Mapping[System, Callable[[int], Any]] = {
     "htcondor": lambda count: {"request_gpus": str(count)},
 }
 """How a job asks for GPUs, where its site has no other way; then `directives` say it."""
+Size = Annotated[str, Field(pattern=r"^\d+(\.\d+)? *([kMGTP]i?)?B$")]
+"""A number of bytes, as 16GB or 512MiB."""
 PLACEHOLDER = "tcp://SCHEDULER:8786"
 
 
@@ -70,7 +72,7 @@ class JobFile(BaseModel):
     queue: str | None = None
     account: str | None = None
     time: str | None = None
-    memory: str = "8GB"
+    memory: Size = "8GB"
     cores: Annotated[int, Field(ge=1)] = 1
     gpus: Annotated[int, Field(ge=0)] = 0
     modules: tuple[str, ...] = ()
@@ -79,7 +81,7 @@ class JobFile(BaseModel):
     python: str | None = None
     interface: str | None = None
     logs: str | None = None
-    disk: str = "4GB"
+    disk: Size = "4GB"
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
@@ -94,7 +96,10 @@ class JobFile(BaseModel):
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             known = ", ".join(cls.model_fields)
-            raise UsageError(f"{path}: {where}: {first['msg']} (known: {known})") from error
+            told = f"{first['msg']}, is {shown(first['input'])}"
+            if first["type"] == "string_pattern_mismatch":
+                told = f"a size as 16GB or 512MiB, is {shown(first['input'])}"
+            raise UsageError(f"{path}: {where}: {told} (known: {known})") from error
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: cannot be read as TOML ({error})") from error
 

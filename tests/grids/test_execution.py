@@ -197,6 +197,16 @@ def status(store: Store) -> str:
     return CliRunner().invoke(app, ["status", "--results", str(store.results)]).output
 
 
+def test_a_status_file_without_sense_is_named(tmp_path: Path) -> None:
+    store, file = Store(tmp_path), tmp_path / ".grids" / "a.json"
+    file.parent.mkdir()
+    for text in ("", "[]", '{"process": 3}'):
+        file.write_text(text)
+        told = status(store)
+        assert told.startswith(f"warning: {file}: tells of no grid ("), told
+        assert told.endswith(f"no grid runs on {store.results}\n")
+
+
 @pytest.mark.slow
 def test_a_killed_client_leaves_nobody_and_is_taken_up_again(
     serial: list[fb.StoredRun], new_toy: Any

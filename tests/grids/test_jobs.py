@@ -105,6 +105,7 @@ def test_workers_of_several_gpus_may_start_the_processes_of_a_training(tmp_path:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
+        (('memory = "32GB"', 'memory = "lots"'), r"cluster\.toml: memory: .*'lots'"),
         (("cores = 8", "core = 8"), r"cluster\.toml: core: .* \(known: system, workers"),
         (("gpus = 1", "gpus = -1"), r"cluster\.toml: gpus: Input should be greater than or equal"),
         (('"slurm"', '"torque"'), r"cluster\.toml: system: Input should be 'slurm', 'pbs'"),
