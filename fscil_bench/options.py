@@ -16,6 +16,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("device", "precision"), (str, "its name, as text")),
     **dict.fromkeys(("unofficial_data", "skip_broken"), (bool, "True or False")),
     "threads": (SupportsIndex | None, "a whole number"),
+    "devices": (SupportsIndex, "a whole number"),
 }
 """What options may be that are no paths, and how a message says it."""
 
@@ -48,6 +49,9 @@ class Options:
     )
     threads: int | None = option(
         None, told="Threads on the CPU. (default: the cores that are free at the start)"
+    )
+    devices: int = option(
+        1, told="GPUs, or processes on the CPU, that one base training divides its batches among."
     )
     weights: Path | str | None = option(
         None, told="A file of pre-trained weights, or none. (default: the protocol's)"
@@ -90,6 +94,8 @@ class Options:
             kind, told = KINDS.get(name, (str | Path | None, "a path"))
             if not isinstance(value, kind) and value is not self.plugins:
                 raise UsageError(f"{name} = {shown(value)}: give {told}")
+        if self.devices < 1:
+            raise UsageError(f"--devices {self.devices}: give a number from 1 on")
         for each in (*vars(self).values(), *self.plugins):
             if "\0" in str(each):
                 raise UsageError(f"{str(each)!r}: a path holds no NUL character")

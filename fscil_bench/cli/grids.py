@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fscil_bench.cli.options import command, show
+from fscil_bench.cli.options import command, say, show
 from fscil_bench.grids.workers import Workers, require
 from fscil_bench.options import Options
 
@@ -21,7 +21,7 @@ def status(options: Options) -> None:
     from fscil_bench.store.runs import Store
 
     store = Store.of(options)
-    lines = [line for grid in grids(store) for line in grid.lines()]
+    lines = [line for grid in grids(store, say) for line in grid.lines()]
     for line in lines or [f"no grid runs on {store.results}"]:
         show(line)
 

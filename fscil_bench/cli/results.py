@@ -98,10 +98,8 @@ def remove(
     from fscil_bench.store.transfer import remove as removed
 
     found = _chosen(_pieces(options), where, options)
-    for piece in found:
+    for piece in found if dry_run else removed(found):
         show(f"{'would remove' if dry_run else 'removed'} {piece.path}")
-    if not dry_run:
-        removed(found)
 
 
 def _pieces(options: Options) -> list[Piece]:

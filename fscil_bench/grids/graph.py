@@ -17,7 +17,7 @@ from typing import Literal
 from fscil_bench.errors import StoreError
 from fscil_bench.grids.times import Times
 from fscil_bench.request import RunRequest, seeds_text
-from fscil_bench.running.workbench import Plan, Workbench
+from fscil_bench.running.workbench import Plan, Workbench, learnt_file
 from fscil_bench.spec import RunSpec, Views, digest_of
 from fscil_bench.store.runs import Store, StoredRun
 from fscil_bench.training.features import has_features, weights_file
@@ -276,7 +276,7 @@ def _add(
             on_gpu=needs.images,
             seconds=times.learnt(spec),
         )
-        add(learnt, False)  # the cache knows it by the weights; a worker finds it in no time
+        add(learnt, trained and shared and learnt_file(store, plan).exists())
     seconds = times.run(spec)
     for seeds in _batches(missing, seconds, workers, alone=needs.images):
         graph.nodes[f"runs-{row.key(seeds[0])}-{len(seeds)}"] = Node(

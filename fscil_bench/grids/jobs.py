@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from dask_jobqueue.core import JobQueueCluster
@@ -39,6 +39,8 @@ GPUS: Mapping[System, Callable[[int], Any]] = {
     "htcondor": lambda count: {"request_gpus": str(count)},
 }
 """How a job asks for GPUs, where its site has no other way; then `directives` say it."""
+Size = Annotated[str, Field(pattern=r"^\d+(\.\d+)? *([kMGTP]i?)?B$")]
+"""A number of bytes, as 16GB or 512MiB."""
 PLACEHOLDER = "tcp://SCHEDULER:8786"
 
 
@@ -53,7 +55,7 @@ class JobFile(BaseModel):
         time: of a job, as the system writes it.
         memory: of a job, as 16GB.
         cores: of a job; a worker's threads, where --threads names no other number.
-        gpus: whether a job has a GPU: a training takes one.
+        gpus: of a job: a training takes one, or those that --devices says.
         modules: to be loaded before.
         setup: further lines of the job script before the worker starts.
         directives: further lines of its header, as `--constraint=a100`.
@@ -70,16 +72,16 @@ class JobFile(BaseModel):
     queue: str | None = None
     account: str | None = None
     time: str | None = None
-    memory: str = "8GB"
+    memory: Size = "8GB"
     cores: Annotated[int, Field(ge=1)] = 1
-    gpus: Annotated[int, Field(ge=0, le=1)] = 0
+    gpus: Annotated[int, Field(ge=0)] = 0
     modules: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     directives: tuple[str, ...] = ()
     python: str | None = None
     interface: str | None = None
     logs: str | None = None
-    disk: str = "4GB"
+    disk: Size = "4GB"
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
@@ -94,7 +96,10 @@ class JobFile(BaseModel):
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             known = ", ".join(cls.model_fields)
-            raise UsageError(f"{path}: {where}: {first['msg']} (known: {known})") from error
+            told = f"{first['msg']}, is {shown(first['input'])}"
+            if first["type"] == "string_pattern_mismatch":
+                told = f"a size as 16GB or 512MiB, is {shown(first['input'])}"
+            raise UsageError(f"{path}: {where}: {told} (known: {known})") from error
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: cannot be read as TOML ({error})") from error
 
@@ -125,7 +130,9 @@ class JobFile(BaseModel):
         prologue = [f"module load {name}" for name in self.modules]
         prologue += [f"export {name}={count}" for name in variables]
         prologue += [f"export DASK_DISTRIBUTED__WORKER__MEMORY__{name}=False" for name in pauses]
-        arguments = ["--nthreads", "1", *(["--resources", "GPU=1"] if self.gpus else [])]
+        if self.gpus > 1:  # one training on several starts processes
+            prologue.append("export DASK_DISTRIBUTED__WORKER__DAEMON=False")
+        arguments = ["--nthreads", "1", *(["--resources", f"GPU={self.gpus}"] if self.gpus else [])]
         settings: dict[str, Any] = {
             "cores": self.cores,
             "memory": self.memory,

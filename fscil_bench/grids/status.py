@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
+from pydantic import TypeAdapter, ValidationError
+
 from fscil_bench.errors import StoreError
 from fscil_bench.store.files import now, write_text
-from fscil_bench.store.locks import Process
+from fscil_bench.store.locks import SILENCE, Process
 from fscil_bench.store.runs import Store
 
 EVERY = 2.0
@@ -33,6 +35,7 @@ class Status:
         total: nodes in all.
         running: titles of those that a worker has begun or holds.
         left: seconds that are left; None while not known.
+        ended: whether its process has ended without removing the file, or has long been silent.
     """
 
     process: Process
@@ -44,6 +47,7 @@ class Status:
     total: int
     running: tuple[str, ...]
     left: float | None
+    ended: bool = False
 
     @property
     def waiting(self) -> int:
@@ -56,7 +60,7 @@ class Status:
         told += f"{self.waiting} waiting, {self.failed} failed"
         left = "" if self.left is None else f", about {self.left / 60:.0f} min left"
         yield f"grid of {self.process.title}, since {self.started}: {told}{left}"
-        if self.process.is_dead():
+        if self.ended:
             yield "  it has ended without a word; the same command goes on from there"
             return
         yield f"  dashboard {self.dashboard}, told at {self.updated}"
@@ -101,18 +105,29 @@ class StatusFile:
             write_text(self.path, json.dumps(asdict(told), indent=1) + "\n")
 
 
-def grids(store: Store) -> Iterator[Status]:
+def grids(store: Store, say: Callable[[str], None]) -> Iterator[Status]:
     """Yield what the grids on a store do; the files of dead ones are removed once they are told."""
     for path in sorted(_folder(store).glob("*.json")):
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            told |= {"process": Process(**told["process"]), "running": tuple(told["running"])}
-            status = Status(**told)
-        except (OSError, ValueError, TypeError, KeyError):
+            status = TypeAdapter(Status).validate_json(path.read_bytes())
+            silent = time.time() - path.stat().st_mtime
+        except FileNotFoundError:
             continue  # it has ended meanwhile
-        yield status
-        if status.process.is_dead():
+        except (OSError, ValueError) as error:
+            say(f"warning: {path}: tells of no grid ({_first_line(error)}); remove it")
+            continue
+        dead = status.process.is_dead()
+        ended = silent > SILENCE if dead is None else dead
+        yield replace(status, ended=ended)
+        if ended:
             path.unlink(missing_ok=True)
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return ": ".join([*map(str, first["loc"]), first["msg"]])
+    return str(error)
 
 
 def _folder(store: Store) -> Path:

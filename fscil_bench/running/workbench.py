@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -426,13 +427,7 @@ class Workbench:
         """Give the method what it learns from base data alone; return the seconds that took."""
         if not plan.method.has_pretraining():
             return 0.0
-        spec = plan.spec
-        params = {name: spec.params[name] for name in plan.method.pretrain_params}
-        key = spec.representation.key  # tells the data and the seed, and the weights what trained
-        weights, known = stored_digest(weights_file(self.store, key)), plan.final_class_count
-        parts = [key, weights, spec.method, spec.code, spec.engine, spec.views, known, params]
-        key = digest_of(parts)
-        path = self.store.cache_folder("pretrained", key) / "tensors.safetensors"
+        path = learnt_file(self.store, plan)
         if not path.exists():
             started = time.perf_counter()
             base = maker.session(0)
@@ -451,6 +446,20 @@ class Workbench:
         with named(method, "taking what it learnt from base data"):
             method.load_pretrained(tensors)
         return float(meta["seconds"])
+
+
+def learnt_file(store: Store, plan: Plan) -> Path:
+    """Return where lies what a plan's method learns from base data, on a network that is there.
+
+    Raises:
+        StoreError: the network is missing or damaged.
+    """
+    spec = plan.spec
+    params = {name: spec.params[name] for name in plan.method.pretrain_params}
+    key = spec.representation.key  # tells the data and the seed, and the weights what trained
+    weights, known = stored_digest(weights_file(store, key)), plan.final_class_count
+    parts = [key, weights, spec.method, spec.code, spec.engine, spec.views, known, params]
+    return store.cache_folder("pretrained", digest_of(parts)) / "tensors.safetensors"
 
 
 RUN = (Workbench.start, run_sessions, Images, ImageSpec, Protocol)

@@ -21,6 +21,8 @@ HEARTBEAT = 15.0
 """Seconds after which a holder renews the time of its lock."""
 SILENCE = 8 * HEARTBEAT
 """Seconds without a renewal after which a holder on another machine is taken for dead."""
+UNREADABLE = 2.0
+"""Seconds that a lock may be without its holder's name, while it is written, unsaid."""
 LOOKS = 0.5
 """Seconds between two looks at a lock that another process holds."""
 
@@ -55,8 +57,8 @@ class Process:
         """Return whether it has ended; None where that cannot be seen from here."""
         if self.machine == _machine():
             return not _runs(self.pid) or _born(self.pid) != self.born
-        # After a restart nothing of before is left.
-        return True if self.host == socket.gethostname() and _is_earlier(self.machine) else None
+        # Perhaps this machine before a restart; but two machines may have one name.
+        return None
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,10 @@ class _Claim:
 def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold a lock file while the block runs; wait, and say so, while another process holds it.
 
-    A lock is stale once its process is gone, or, on another machine, has been silent for `SILENCE`
-    seconds of the waiting process's own clock; it is then taken over. Should two waiting processes
-    do so in one moment, both may go on: the lock saves work, and what is written is atomic anyway.
+    A lock is stale once its process is gone; on another machine, before a restart of this one or
+    without a readable holder, once it has been silent for `SILENCE` seconds of the waiting
+    process's own clock. It is then taken over. Should two waiting processes do so in one moment,
+    both may go on: the lock saves work, and what is written is atomic anyway.
 
     Raises:
         WriteError: the lock cannot be written.
@@ -107,8 +110,9 @@ def _take(path: Path, claim: _Claim, say: Callable[[str], None]) -> None:
         if dead or (dead is None and time.monotonic() - since > SILENCE):
             _break(path, holder)
             continue
-        if not told and holder is not None:
-            say(f"waiting for {holder.process.title}, which makes the same ({path})")
+        if not told and (holder is not None or time.monotonic() - since > UNREADABLE):
+            whom = "another process" if holder is None else holder.process.title
+            say(f"waiting for {whom}, which makes the same ({path})")
             told = True
         time.sleep(LOOKS)
 
@@ -200,9 +204,3 @@ def _space() -> str:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
-
-
-def _is_earlier(machine: str) -> bool:
-    """Return whether a machine of this one's name is this one before it was started again."""
-    boot, _, space = machine.partition(" ")
-    return bool(space) and space == _space() and boot != _boot()

@@ -6,12 +6,14 @@ import json
 import re
 import shutil
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from fscil_bench.request import parse_seeds
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.files import replaced_file, replaced_folder, work_folders
 from fscil_bench.store.runs import ARTIFACTS, SCHEMA_VERSION, read_run
-from fscil_bench.store.tensors import stored_digest
+from fscil_bench.store.tensors import load_tensors, stored_digest
 
 RUNS, EPISODES, NETWORKS, CHOICES = "runs", "episodes", "networks", "choices of parameters"
 WEIGHTS = "weights.safetensors"
@@ -32,6 +34,8 @@ MEMBERS = {
     CHOICES: re.compile(r"tuned/[^/\\]+/[^/\\]+/[^/\\]+\.json"),
 }
 """What of a folder of results belongs together, and the names of its files."""
+UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError)
+"""What unpacking raises: a damaged archive, a cut or an encrypted member, an unknown method."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of a packed file, so that the same results make the same archive."""
 
@@ -100,6 +104,11 @@ def pieces(results: Path, remarks: list[str]) -> Iterator[Piece]:
     for file in sorted(results.glob(f"representations/[!.]*/{WEIGHTS}")):
         yield Piece(NETWORKS, file.parent.relative_to(results), file.parent)
     for file in sorted(results.glob("tuned/*/*/*.json")):
+        try:
+            json.loads(file.read_text(encoding="utf-8"))["params"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            remarks.append(f"left out: {file}: no choice of parameters ({error!r})")
+            continue
         yield Piece(CHOICES, file.relative_to(results), file)
 
 
@@ -118,7 +127,8 @@ def merge(sources: Mapping[str, Path], target: Path) -> Moved:
         if not folder.is_dir():
             raise UsageError(f"{name}: no folder of results")
     moved = Moved()
-    kept, conflicts = _brought_together({str(target): target, **sources}, moved.remarks)
+    folders = {str(target): target, **sources}
+    kept, conflicts = _brought_together(folders, target, moved.remarks)
     if conflicts:
         more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
         raise StoreError(
@@ -139,13 +149,19 @@ def merge(sources: Mapping[str, Path], target: Path) -> Moved:
 
 
 def _brought_together(
-    folders: Mapping[str, Path], remarks: list[str]
+    folders: Mapping[str, Path], target: Path, remarks: list[str]
 ) -> tuple[list[Piece], list[str]]:
     """Return one piece of work for each place in some folders, and where runs contradict."""
     kept: dict[Path, tuple[str, Piece]] = {}
     conflicts: list[str] = []
     for name, folder in folders.items():
         for piece in pieces(folder, remarks):
+            if piece.kind == NETWORKS and not (target / piece.place).exists():
+                try:
+                    load_tensors(piece.path / WEIGHTS)
+                except StoreError as error:
+                    remarks.append(f"left out: {error}")
+                    continue
             owner, first = kept.setdefault(piece.place, (name, piece))
             if owner == name:
                 continue
@@ -187,14 +203,17 @@ def take(file: Path, target: Path) -> Moved:
     """
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
+    told = str(file)
     with TemporaryDirectory(prefix="fscil-bench-") as folder:
         try:
             with zipfile.ZipFile(file) as archive:
                 for member in archive.infolist():
                     _refuse_foreign(file, member)
-                archive.extractall(folder)
-        except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError) as error:
-            raise StoreError(f"{file}: not a readable zip archive ({error})") from error
+                for member in archive.infolist():
+                    told = f"{file}: {member.filename}"
+                    archive.extract(member, folder)
+        except UNREADABLE as error:
+            raise StoreError(f"{told}: not readable as part of a zip archive ({error})") from error
         moved = merge({str(file): Path(folder)}, target)
     moved.remarks = [text.replace(f"{folder}/", f"{file}: ") for text in moved.remarks]
     return moved
@@ -223,16 +242,40 @@ def chosen(found: Sequence[Piece], where: Mapping[str, str]) -> list[Piece]:
     ]
 
 
-def remove(found: Iterable[Piece]) -> None:
-    """Remove finished work, and the folders of methods and protocols that are empty then."""
+def remove(found: Iterable[Piece]) -> Iterator[Piece]:
+    """Remove finished work, one piece after the other, and folders that are empty then.
+
+    What an interrupted removal left behind goes with what is removed beside it. Of a piece that is
+    a symbolic link the link goes, and what it leads to stays.
+
+    Yields:
+        Each piece that is gone.
+
+    Raises:
+        StoreError: one cannot be removed; those before it are gone.
+    """
     for piece in found:
+        try:
+            _remove(piece.path)
+        except OSError as error:
+            raise StoreError(
+                f"{piece.path}: cannot be removed ({error.strerror or error}); what was named "
+                "before it is gone"
+            ) from error
+        yield piece
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    else:
         # Out of sight in one step: half a run would be reported as damaged.
-        aside = piece.path.with_name(f".{piece.path.name}.removed")
-        piece.path.replace(aside)
-        shutil.rmtree(aside)
-        for folder in (piece.path.parent, piece.path.parent.parent):
-            if not any(folder.iterdir()):
-                folder.rmdir()
+        path.replace(path.with_name(f".{path.name}-{uuid4().hex}.removed"))
+    for left in path.parent.glob(".*.removed"):
+        shutil.rmtree(left)
+    for folder in (path.parent, path.parent.parent):
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _values(piece: Piece) -> dict[str, str]:

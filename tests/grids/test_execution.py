@@ -197,6 +197,16 @@ def status(store: Store) -> str:
     return CliRunner().invoke(app, ["status", "--results", str(store.results)]).output
 
 
+def test_a_status_file_without_sense_is_named(tmp_path: Path) -> None:
+    store, file = Store(tmp_path), tmp_path / ".grids" / "a.json"
+    file.parent.mkdir()
+    for text in ("", "[]", '{"process": 3}'):
+        file.write_text(text)
+        told = status(store)
+        assert told.startswith(f"warning: {file}: tells of no grid ("), told
+        assert told.endswith(f"no grid runs on {store.results}\n")
+
+
 @pytest.mark.slow
 def test_a_killed_client_leaves_nobody_and_is_taken_up_again(
     serial: list[fb.StoredRun], new_toy: Any
@@ -257,6 +267,14 @@ def test_a_training_takes_a_gpu_and_runs_on_frozen_features_none(
     for wrong, having in (("cuda", 0), ("cuda:1", 2)):
         with pytest.raises(UsageError, match=f"--device {wrong}: "):
             places.device_of(replace(pool, gpus=having), Options(device=wrong), on_gpu)
+
+
+def test_a_training_on_several_devices_takes_one_worker_with_as_many_gpus() -> None:
+    pool = places.Pool(client=None, count=2, gpus=1, threads=1, most_gpus=4)
+    assert places.device_of(pool, Options(), True, devices=4) == ("cuda", {"GPU": 4.0})
+    for options, most in ((Options(), 2), (Options(device="cpu"), 4)):
+        with pytest.raises(UsageError, match="--devices 4: no worker has so many GPUs"):
+            places.device_of(replace(pool, most_gpus=most), options, True, devices=4)
 
 
 @pytest.mark.parametrize(

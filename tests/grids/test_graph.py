@@ -88,6 +88,8 @@ def test_what_is_stored_is_not_made_and_tells_the_time_of_the_rest(toy: Any) -> 
     assert learnt.seconds is None, "it was never done here"
     every = planned(bench, rows, force=True)
     assert every.missing == 8
+    bench.run(rows[1].plan)
+    assert planned(bench, rows).stored["learnt"] == 1
     apart = planned(bench, rows, shared=False)
     assert len(apart.of("view")) == 2, "workers that do not see the cache compute them"
 

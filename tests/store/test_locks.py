@@ -60,14 +60,39 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     assert told == []
 
 
-def test_neither_a_restart_nor_a_number_given_again_hides_a_stale_lock(tmp_path: Path) -> None:
+def test_a_number_given_again_does_not_hide_a_stale_lock(tmp_path: Path) -> None:
+    path, told = tmp_path / "locks" / "a.lock", list[str]()
+    put(path, replace(Process.this(), born="1"))
+    with locked(path, told.append):
+        pass
+    assert told == []
+
+
+def test_a_machine_of_the_same_name_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "SILENCE", 0.5)
+    monkeypatch.setattr(locks, "LOOKS", 0.05)
     path, told, here = tmp_path / "locks" / "a.lock", list[str](), Process.this()
     boot, space = here.machine.split(" ")
-    for gone in (replace(here, born="1"), replace(here, machine=f"{boot[::-1]} {space}")):
-        put(path, gone)
-        with locked(path, told.append):
-            pass
-    assert told == []
+    put(path, replace(here, machine=f"{boot[::-1]} {space}"))
+    started = time.monotonic()
+    with locked(path, told.append):
+        assert time.monotonic() - started > 0.4
+    assert told == [f"waiting for {here.title}, which makes the same ({path})"]
+
+
+def test_a_lock_without_a_holder_is_waited_for_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SILENCE", 0.5), ("UNREADABLE", 0.1), ("LOOKS", 0.05)):
+        monkeypatch.setattr(locks, name, value)
+    path, told = tmp_path / "locks" / "a.lock", list[str]()
+    path.parent.mkdir()
+    path.touch()
+    with locked(path, told.append):
+        pass
+    assert told == [f"waiting for another process, which makes the same ({path})"]
 
 
 def test_another_machine_is_waited_for_while_its_heart_beats(

@@ -169,3 +169,56 @@ def test_a_methods_own_parameter_goes_by_its_name(labs: list[Store], factory: An
     call("remove", "--results", store.results, "--where", "method=ldc", "--where", "epochs=0")
     (left,) = store.results.glob("runs/toy/ldc/*/run.json")
     assert json.loads(left.read_text())["spec"]["params"]["epochs"] == 1
+
+
+def packed(file: Path, labs: list[Store]) -> bytes:
+    assert call("export", file, "--results", labs[0].results).exit_code == 0
+    return file.read_bytes()
+
+
+def test_a_damaged_archive_is_named_with_its_part(labs: list[Store], tmp_path: Path) -> None:
+    file, whole = tmp_path / "a.zip", packed(tmp_path / "a.zip", labs)
+    with zipfile.ZipFile(file) as archive:
+        first = archive.infolist()[0]
+    start = first.header_offset + 30 + len(first.filename)
+    for text in (
+        whole[: len(whole) // 2],
+        whole[: start + 8] + b"\xff" * 8 + whole[start + 16 :],
+        # A flag says that its parts are encrypted.
+        whole.replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"),
+    ):
+        file.write_bytes(text)
+        done = call("import", file, "--results", tmp_path / "c")
+        assert done.exit_code == 1
+        assert done.output.startswith(f"error: {file}: "), done.output
+        assert "zip archive" in done.output
+        assert not (tmp_path / "c").exists()
+
+
+def test_networks_and_choices_are_read_before_they_are_taken(
+    labs: list[Store], tmp_path: Path
+) -> None:
+    own = labs[0].results
+    network = own / "representations" / "0123456789abcdef" / "weights.safetensors"
+    choice = own / "tuned" / "toy" / "cosine" / "ldc.json"
+    for path, text in ((network, b"no tensors"), (choice, b"[1, 2]")):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(text)
+    done = call("merge", own, "--out", tmp_path / "c")
+    assert done.exit_code == 0
+    assert f"warning: left out: {network}: damaged" in done.output
+    assert f"warning: left out: {choice}: no choice of parameters" in done.output
+    assert {path.split("/")[0] for path in tree(tmp_path / "c")} == {"runs"}
+
+
+def test_a_removal_goes_on_where_one_was_interrupted(labs: list[Store], tmp_path: Path) -> None:
+    first, second = sorted(path for path in (labs[0].results / "runs").glob("*/*/*"))
+    left = first.with_name(f".{first.name}.removed")
+    shutil.copytree(first, left)
+    elsewhere = tmp_path / "elsewhere"
+    second.rename(elsewhere)
+    second.symlink_to(elsewhere)
+    done = call("remove", "--where", "method=ncm", "--results", labs[0].results)
+    assert done.output.splitlines() == [f"removed {first}", f"removed {second}"]
+    assert list(elsewhere.iterdir()), "the link goes, not what it leads to"
+    assert tree(labs[0].results) == {}
