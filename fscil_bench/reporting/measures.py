@@ -198,10 +198,10 @@ MEASURES: Mapping[str, Measure] = {
         _ACCURACY(
             "gacc_1",
             "gAcc(1)",
-            r"gAcc(1) is gAcc$(\alpha)$ at $\alpha = 1$: the mean over $t$ of $(\alpha \cdot a_t(0) "
-            r"+ a_t(1) + \dots + a_t(t)) / (\alpha + t)$, with $a_t(j)$ the accuracy on the classes "
-            r"of session $j$ after session $t$; the base session counts as $\alpha$ others (Tang et "
-            "al., 2024).",
+            r"gAcc(1) is gAcc$(\alpha)$ at $\alpha = 1$: the mean over $t$ of $(\alpha \cdot "
+            r"a_t(0) + a_t(1) + \dots + a_t(t)) / (\alpha + t)$, with $a_t(j)$ the accuracy on the "
+            r"classes of session $j$ after session $t$; the base session counts as $\alpha$ others "
+            "(Tang et al., 2024).",
             of=lambda f: 100 * generalised(f, 1),
         ),
         _ACCURACY(
@@ -209,7 +209,8 @@ MEASURES: Mapping[str, Measure] = {
             "gAcc area",
             r"gAcc area is that under gAcc$(\alpha)$ from 0 to the base classes over the later "
             "classes of a session, rounded down, by trapezia between whole numbers and over its "
-            r"width; at $\alpha = 0$ session 0 counts 0, as in the released code (Tang et al., 2024).",
+            r"width; at $\alpha = 0$ session 0 counts 0, as in the released code (Tang et al., "
+            "2024).",
             of=lambda f: 100 * _generalised_area(f),
         ),
         _ACCURACY(
