@@ -61,8 +61,8 @@ class Options:
     )
     network: Path | str | None = option(
         None,
-        told="Take this network instead of training one: released, a name, or a file; see "
-        "`networks list`.",
+        told="Take this network instead of training one: released (this suite's own), a name, or a "
+        "file; see `networks list`.",
     )
     unofficial_data: bool = option(
         False, "--unofficial-data", told="Use a copy that is not the published one."
