@@ -303,6 +303,7 @@ def _describe_params(value: Any) -> str:
 
 def _list_runs(options: Options, registry: Registry) -> None:
     from fscil_bench.running.commands import named_with_changes
+    from fscil_bench.spec import brought_title
     from fscil_bench.store.runs import Store
 
     store = Store.of(options)
@@ -317,7 +318,7 @@ def _list_runs(options: Options, registry: Registry) -> None:
         show(
             f"{run_.key}  {run_.record.created}  {spec.protocol.name}  "
             f"{named_with_changes(spec, registry)} ({spec.protocol.way_text}-way "
-            f"{spec.protocol.shot}-shot, {brought.name}, {spec.split}, seed {spec.seed}, "
+            f"{spec.protocol.shot}-shot, {brought_title(brought)}, {spec.split}, seed {spec.seed}, "
             f"representation seed {brought.seed}{_changes(spec.protocol, registry)})  "
             f"last {100 * last:.2f} %"
         )
@@ -342,6 +343,7 @@ def _changes(protocol: Protocol, registry: Registry) -> str:
 def _list_episodes(options: Options, registry: Registry) -> None:
     from fscil_bench.episodes.store import episodes_row, stored_episodes
     from fscil_bench.running.commands import named_with_changes
+    from fscil_bench.spec import brought_title
     from fscil_bench.store.runs import Store
 
     store = Store.of(options)
@@ -352,10 +354,11 @@ def _list_episodes(options: Options, registry: Registry) -> None:
         except StoreError as error:
             problems.append(error)
             continue
+        brought = brought_title(each.spec.run.representation)
         show(
             f"{row['key']}  {row['created']}  {row['protocol']}  "
             f"{named_with_changes(each.spec.run, registry)} ({each.spec.design.title}, "
-            f"{row['queries']} queries, {row['representation']}, seed {row['seed']}, "
+            f"{row['queries']} queries, {brought}, seed {row['seed']}, "
             f"representation seed {row['representation_seed']}"
             f"{_changes(each.spec.run.protocol, registry)})  "
             f"{100 * row['accuracy']:.2f} ± {100 * row['half_width']:.2f} % over "

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 from fscil_bench.metrics import average_accuracy, mean_interval
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import FEATURES
 from fscil_bench.reporting.tables import escape_markdown
 from fscil_bench.running.commands import named_with_changes
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RunSpec, brought_title
 from fscil_bench.store.runs import StoredRun
 
 FIGURES: dict[str, Callable[[StoredRun], float]] = {
@@ -55,8 +54,7 @@ def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:
 
 
 def _brought(spec: RunSpec) -> str:
-    brought = spec.representation
-    name = FEATURES if brought.backbone == FEATURES else brought.name
+    name = brought_title(spec.representation)
     return name if spec.views == "plain" else f"{name} + {spec.views}"
 
 

@@ -155,6 +155,9 @@ class Registry:
             hint = "; one in a file of yours is given with --plugin FILE.py"
             if kind == "protocol":
                 hint = "; one in a file of yours is given by its path, ending in .toml"
+            others = [other for other, own in self.plugins.items() if name in own]
+            if others:  # methods of a report without --protocol before its name, say
+                hint = f"; {name!r} is a {others[0]} (--{others[0]} {name})"
             raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}{hint}")
         return known[name]
 

@@ -29,6 +29,7 @@ class Measure:
         limits: between which its values lie.
         of: its value by `key`, of a results frame whose rows are in order of sessions.
         group: heading over this and neighbouring columns.
+        scored: whether it is counted from scores, which runs made with `--artifacts` alone keep.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Measure:
     of: Callable[[pd.DataFrame], pd.Series]
     group: str = ""
     limits: tuple[float, float] = (0, math.inf)
+    scored: bool = False
 
     @property
     def formula(self) -> str:
@@ -217,6 +219,7 @@ MEASURES: Mapping[str, Measure] = {
             "with these alone to choose from: no figure of FSCIL, whose label space is joint (runs "
             "made with --artifacts).",
             of=lambda f: 100 * _first(f, "own_labels"),
+            scored=True,
         ),
         Measure(
             "ece",
@@ -229,6 +232,7 @@ MEASURES: Mapping[str, Measure] = {
             "%",
             lambda f: 100 * _first(f, "calibration_error"),
             limits=PERCENT,
+            scored=True,
         ),
         _COST(
             "seconds",
