@@ -20,7 +20,6 @@ from fscil_bench.cli.grids import show_grid, status
 from fscil_bench.cli.networks import networks_app
 from fscil_bench.cli.options import (
     NO_TEXTS,
-    PLACES,
     Asked,
     Force,
     Methods,
@@ -41,7 +40,7 @@ from fscil_bench.cli.results import results_app
 from fscil_bench.cli.tune import tune
 from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.grids.workers import Workers
-from fscil_bench.options import Options, given_path
+from fscil_bench.options import PLACES, Options, given_path
 from fscil_bench.request import parse_seeds, words
 
 if TYPE_CHECKING:
@@ -265,13 +264,13 @@ def report(
 
 
 def _say_missing(commands: Sequence[str], options: Options) -> None:
-    """Say the commands of missing runs as they work for the data and results that were named."""
+    """Say the commands of missing runs, if they must name data or results that were named."""
     places = shlex.join(options.words(*PLACES))
     if not commands or not places:
         return
     say("missing runs, for these results:")
     for each in commands[:MOST_COMMANDS]:
-        say(f"  {each} {places}")
+        say(f"  {each}")
     if len(commands) > MOST_COMMANDS:
         say(f"  and {len(commands) - MOST_COMMANDS} more: add {places}")
 
@@ -342,6 +341,7 @@ def _changes(protocol: Protocol, registry: Registry) -> str:
 
 def _list_episodes(options: Options, registry: Registry) -> None:
     from fscil_bench.episodes.store import episodes_row, stored_episodes
+    from fscil_bench.reporting.tables import mean_text
     from fscil_bench.running.commands import named_with_changes
     from fscil_bench.spec import brought_title
     from fscil_bench.store.runs import Store
@@ -361,8 +361,8 @@ def _list_episodes(options: Options, registry: Registry) -> None:
             f"{row['queries']} queries, {brought}, seed {row['seed']}, "
             f"representation seed {row['representation_seed']}"
             f"{_changes(each.spec.run.protocol, registry)})  "
-            f"{100 * row['accuracy']:.2f} ± {100 * row['half_width']:.2f} % over "
-            f"{row['episodes']} episodes"
+            f"{mean_text(100 * row['accuracy'], 100 * row['half_width'])} % over "
+            f"{row['episodes']} episode{'s' * (row['episodes'] > 1)}"
         )
     for problem in problems:
         say(f"warning: {problem}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fscil_bench.metrics import average_accuracy, mean_interval
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.reporting.tables import escape_markdown
+from fscil_bench.reporting.tables import NOTHING, UNBOUNDED, escape_markdown, mean_text
 from fscil_bench.running.commands import named_with_changes
 from fscil_bench.spec import RunSpec, brought_title
 from fscil_bench.store.runs import StoredRun
@@ -50,7 +50,8 @@ def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:
         ]
         cells += [_cell([figure(run) for run in own]) for figure in FIGURES.values()]
         lines.append(f"| {' | '.join(map(escape_markdown, cells))} |")
-    return "\n".join(lines)
+    unbounded = any(f"± {NOTHING}" in line for line in lines)
+    return "\n".join([*lines, *(["", UNBOUNDED] if unbounded else [])])
 
 
 def _brought(spec: RunSpec) -> str:
@@ -59,7 +60,5 @@ def _brought(spec: RunSpec) -> str:
 
 
 def _cell(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return f"{100 * values[0]:.2f}"
-    interval = mean_interval(values)
-    return f"{100 * interval.mean:.2f} ± {100 * interval.half_width:.2f}"
+    found = mean_interval([100 * value for value in values])
+    return mean_text(found.mean, found.half_width)

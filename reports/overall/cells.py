@@ -14,7 +14,7 @@ from fscil_bench.defaults import STRONGER
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import FEATURES
 from fscil_bench.report import Lack
-from fscil_bench.reporting.choice import Chosen, chosen, own_split, terms
+from fscil_bench.reporting.choice import Chosen, check_names, chosen, own_split, terms
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reporting.labels import PLAIN, changed_params, method_title, named_values
 from fscil_bench.reporting.lacks import lacking_scores
@@ -94,6 +94,7 @@ def cells_of(results: Results, measure: str, every: bool) -> tuple[list[Cell], L
     other shots, sessions or recipe than their protocol's make cells of their own if `every` is
     true, else none. Pseudo-incremental protocols, on which parameters are chosen, are none.
     """
+    check_names(results)
     cells: list[Cell] = []
     left = Left()
     for protocol in dict.fromkeys(run.spec.protocol.name for run in results.runs):
@@ -129,7 +130,9 @@ def block(cells: Sequence[Cell]) -> tuple[list[str], list[Cell]]:
 def _of_protocol(found: Chosen, measure: str, every: bool, left: Left) -> Iterator[Cell]:
     registry, split = found.results.registry, own_split(found)
     meant = found.where(lambda s: usual_params(s, registry) or bool(ruler_variant(s, registry)))
-    others = {label: told for label, s in meant.specs.items() if (told := _others(s, split, registry))}
+    others = {
+        label: told for label, s in meant.specs.items() if (told := _others(s, split, registry))
+    }
     if others and not every:
         meant = meant.keep(label for label in meant.labels if label not in others)
         told = "; ".join(dict.fromkeys(others.values()))

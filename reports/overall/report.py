@@ -294,7 +294,9 @@ def _left_out(
         yield f"{cell.name} is not ranked in: {reason}; pairs have it."
     for cell in ranked:
         shared = cell.task(methods).shape[1]
-        more = [f"{m} ({len(cell.runs[m]) - shared})" for m in methods if len(cell.runs[m]) > shared]
+        more = [
+            f"{m} ({len(cell.runs[m]) - shared})" for m in methods if len(cell.runs[m]) > shared
+        ]
         if more:
             yield (
                 f"{cell.name}: ranked over the {shared} run{'s' * (shared > 1)} of each method "

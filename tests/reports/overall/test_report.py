@@ -69,8 +69,9 @@ def test_cells_of_one_data_set_are_no_independent_evidence(
     assert (line["cells"], line["datasets"], line["outcome"]) == (6, 3, "too few data sets")
     assert math.isnan(line["p"]) and math.isnan(line["p_first"])
     assert "of 3 data sets: d0, d1, d2. Too few to conclude for others" in made.text
-    assert "No pair is judged: that takes 6 data sets that both methods have, and the most is 3." in (
-        made.text
+    assert (
+        "No pair is judged: that takes 6 data sets that both methods have, and the most is 3."
+        in (made.text)
     )
     assert "too few data sets" not in made.text
 
@@ -125,7 +126,7 @@ def test_methods_of_other_seeds_are_paired_where_they_share_some(
     assert "p1 [cosine]: c has seeds 5-6 alone and shares none with a, b: no pair there." in (
         made.text
     )
-    with pytest.raises(FscilError, match="p1 .cosine.: c has seeds 5-6 alone"):
+    with pytest.raises(FscilError, match=r"p1 \[cosine\]: c has seeds 5-6 alone"):
         make(Overall, protocol="p1", methods=("a", "c"))
 
 
@@ -201,3 +202,5 @@ def test_without_two_methods_there_is_nothing(factory: Any, make: Any, toy_proto
         make(Overall)
     with pytest.raises(UsageError, match="unknown measure 'lst'; did you mean"):
         make(Overall, {"measure": "lst"})
+    with pytest.raises(UsageError, match="unknown method 'toy'; it is a protocol: --protocol toy"):
+        make(Overall, protocol=None, methods=("toy",))
