@@ -22,7 +22,7 @@ import typer
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, UsageError, nearest, shown
-from fscil_bench.options import Options, given_path, option
+from fscil_bench.options import PLACES, Options, given_path, option
 from fscil_bench.progress import printable
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from fscil_bench.running.workbench import Workbench
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-PLACES = ("data_root", "results", "cache", "unofficial_data", "skip_broken")
-"""Options that a command must repeat to find the same data and results, and take them."""
 TYPED = "fscil_bench.typed"
 """Under which a command's context has the words that were typed."""
 NO_TEXTS: list[str] = []

@@ -29,6 +29,7 @@ class Measure:
         limits: between which its values lie.
         of: its value by `key`, of a results frame whose rows are in order of sessions.
         group: heading over this and neighbouring columns.
+        scored: whether it is counted from scores, which runs made with `--artifacts` alone keep.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Measure:
     of: Callable[[pd.DataFrame], pd.Series]
     group: str = ""
     limits: tuple[float, float] = (0, math.inf)
+    scored: bool = False
 
     @property
     def formula(self) -> str:
@@ -121,7 +123,9 @@ ACCURACY = (
 """What the formulas call accuracy (LaTeX)."""
 INTERVAL = (
     r"Each is computed run by run; $\pm$ is the half-width of the 95\,\% Student-t interval of the "
-    r"mean over a row's $n$ runs, $t \cdot s / \sqrt{n}$ with $s$ the sample standard deviation."
+    r"mean over a row's $n$ runs, $t \cdot s / \sqrt{n}$ with $s$ the sample standard deviation. The "
+    "best mean of a column is bold where it differs from the next by more than the root of the sum "
+    "of their squared half-widths."
 )
 """What an interval is (LaTeX)."""
 
@@ -220,6 +224,7 @@ MEASURES: Mapping[str, Measure] = {
             "with these alone to choose from: no figure of FSCIL, whose label space is joint (runs "
             "made with --artifacts).",
             of=lambda f: 100 * _first(f, "own_labels"),
+            scored=True,
         ),
         Measure(
             "ece",
@@ -234,6 +239,7 @@ MEASURES: Mapping[str, Measure] = {
             "%",
             lambda f: 100 * _first(f, "calibration_error"),
             limits=PERCENT,
+            scored=True,
         ),
         _COST(
             "seconds",

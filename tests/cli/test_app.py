@@ -100,9 +100,12 @@ def test_a_report_names_missing_runs_with_their_commands(folder: Path) -> None:
     assert "--results" not in table.output
     elsewhere = call(folder, "report", "main-table", *words, "--results", str(folder / "results"))
     told = elsewhere.output.partition("missing runs, for these results:\n")[2].splitlines()
-    assert told[1] == (
-        "  fscil-bench run --method ldc --protocol PATH/TO/toy.toml --seeds 0,7 "
-        f"--results {folder / 'results'}"
+    command = "fscil-bench run --method ldc --protocol PATH/TO/toy.toml --seeds 0,7"
+    assert told[1] == f"  {command} --results {folder / 'results'}"
+    places = {"results": folder / "results", "data_root": folder / "d", "unofficial_data": True}
+    output = make_report("main-table", "toy", methods="ncm,ldc", seeds=(0, 7), **places)
+    assert output.missing[1] == (
+        f"{command} --data-root {folder / 'd'} --unofficial-data --results {folder / 'results'}"
     )
 
 
