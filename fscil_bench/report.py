@@ -125,7 +125,8 @@ class ReportOutput:
     """A document as written: `text` (Markdown, for the terminal), its files, and what it lacked.
 
     `missing` holds the commands that would make what the report needs and did not find, with the
-    options that name its data and results; `warnings` what could not be read; `failures` which missing runs could not be made, and why.
+    options that name its data and results; `warnings` what could not be read; `failures` which
+    missing runs could not be made, and why.
     """
 
     document: Document = field(repr=False)

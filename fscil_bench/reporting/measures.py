@@ -123,9 +123,9 @@ ACCURACY = (
 """What the formulas call accuracy (LaTeX)."""
 INTERVAL = (
     r"Each is computed run by run; $\pm$ is the half-width of the 95\,\% Student-t interval of the "
-    r"mean over a row's $n$ runs, $t \cdot s / \sqrt{n}$ with $s$ the sample standard deviation. The "
-    "best mean of a column is bold where it differs from the next by more than the root of the sum "
-    "of their squared half-widths."
+    r"mean over a row's $n$ runs, $t \cdot s / \sqrt{n}$ with $s$ the sample standard deviation. "
+    "The best mean of a column is bold where it differs from the next by more than the root of the "
+    "sum of their squared half-widths."
 )
 """What an interval is (LaTeX)."""
 

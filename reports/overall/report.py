@@ -308,13 +308,12 @@ def _left_out(
 
 def _rule(params: Any, measure: Measure) -> str:
     return (
-        "Rule, fixed in code. Rows have nothing set by hand; ranks and pairs are of runs that share "
-        "their seeds. Mean "
-        "rank: 1 for the best mean of a cell, ties averaged, over cells; it changes with the "
-        "methods that are ranked. IQM: mean of the middle half of all runs, cells counting alike. "
-        f"Both with percentile intervals of {RESAMPLES} resamples of the seeds within cells, if each "
-        "has two or more. P(run "
-        "above): of a run of the first over one of the second, equal ones half. Gain: "
+        "Rule, fixed in code. Rows have nothing set by hand; ranks and pairs are of runs that "
+        "share their seeds. Mean rank: 1 for the best mean of a cell, ties averaged, over cells; "
+        "it changes with the methods that are ranked. IQM: mean of the middle half of all runs, "
+        f"cells counting alike. Both with percentile intervals of {RESAMPLES} resamples of the "
+        "seeds within cells, if each has two or more. P(run above): of a run of the first over one "
+        "of the second, equal ones half. Gain: "
         f"{'second minus first' if measure.better == 'lowest' else 'first minus second'} in "
         f"{measure.heading} ({measure.unit}). Posterior: Bayesian signed-rank test over data sets "
         "(cells of one are averaged first, as they are no independent evidence), practically equal "

@@ -107,8 +107,10 @@ def test_a_seed_that_a_method_learns_from_base_data_with_stays(toy: Any, exporte
 
 def test_runs_are_named_by_their_file(toy: Any, exported: Path) -> None:
     run = toy.run(features=exported)
-    assert "(1-way 5-shot, features exported, seeded, seed 0" in call(toy, "list", "runs").output
-    assert "toy, features exported, seeded, seed 0" in run._repr_html_()
+    words = ["list", "runs", "--results", str(toy.folder / "results")]
+    listed = CliRunner().invoke(app, words).output
+    assert re.search(r"shot, features exported, \w+, seed 0, ", listed), listed
+    assert "on toy, features exported, " in run._repr_html_()
     bench = Workbench.open(Options(**settings(toy, protocol=None, features=exported)))
     [row] = rows_of(bench, [RunRequest("ncm", toy.toml)])
     assert row.title((0, 1)) == "ncm on toy [features exported], seeds 0-1"
