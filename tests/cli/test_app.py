@@ -73,7 +73,7 @@ def test_a_report_names_missing_runs_with_their_commands(folder: Path) -> None:
     places = {"results": folder / "results", "data_root": folder / "d", "unofficial_data": True}
     output = make_report("main-table", "toy", methods="ncm,ldc", seeds=(0, 7), **places)
     assert output.missing[1] == (
-        f"{command} --data-root {folder / 'd'} --unofficial-data --results {folder / 'results'}"
+        f"{command} --data-root {folder / 'd'} --results {folder / 'results'} --unofficial-data"
     )
 
 
