@@ -18,6 +18,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("device", "precision"), (str, "its name, as text")),
     **dict.fromkeys(("unofficial_data", "skip_broken"), (bool, "True or False")),
     "threads": (SupportsIndex | None, "a whole number"),
+    "devices": (SupportsIndex, "a whole number"),
 }
 """What options may be that are no paths, and how a message says it."""
 
@@ -51,6 +52,9 @@ class Options:
     threads: int | None = option(
         None, told="Threads on the CPU. (default: the cores that are free at the start)"
     )
+    devices: int = option(
+        1, told="GPUs, or processes on the CPU, that one base training divides its batches among."
+    )
     weights: Path | str | None = option(
         None, told="A file of pre-trained weights, or none. (default: the protocol's)"
     )
@@ -59,8 +63,8 @@ class Options:
     )
     network: Path | str | None = option(
         None,
-        told="Take this network instead of training one: released, a name, or a file; see "
-        "`networks list`.",
+        told="Take this network instead of training one: released (this suite's own), a name, or a "
+        "file; see `networks list`.",
     )
     unofficial_data: bool = option(
         False, "--unofficial-data", told="Use a copy that is not the published one."
@@ -93,6 +97,8 @@ class Options:
             kind, told = KINDS.get(name, (str | Path | None, "a path"))
             if not isinstance(value, kind) and value is not self.plugins:
                 raise UsageError(f"{name} = {shown(value)}: give {told}")
+        if self.devices < 1:
+            raise UsageError(f"--devices {self.devices}: give a number from 1 on")
         for each in (*vars(self).values(), *self.plugins):
             if "\0" in str(each):
                 raise UsageError(f"{str(each)!r}: a path holds no NUL character")

@@ -50,6 +50,11 @@ class Representation(Contract):
     pretrained: ClassVar[bool] = False
     """Whether it starts from the backbone's published weights, whatever the protocol says."""
 
+    mean_over_images: ClassVar[bool] = False
+    """Whether the loss is a mean over images of which each could stand alone in a batch, so that
+    devices can share one. A subclass with a loss of its own says so anew.
+    """
+
     def __init__(self, params: Any) -> None:
         self.params = params
 

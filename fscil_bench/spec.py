@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from fscil_bench.backbone import Transform
 from fscil_bench.protocol import FEATURES, ImageSpec, Protocol, Recipe
@@ -20,7 +20,8 @@ class RepresentationSpec(BaseModel):
     """What decides a trained representation: data, recipe, objective, seed, precision, code.
 
     `transform` is how images become the backbone's input, where that is not as `images` says;
-    `network` is the title and digest of a network that is taken as it is, if one is.
+    `network` is the title and digest of a network that is taken as it is, if one is; `devices` is
+    among how many each batch of the training was divided.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,12 +43,13 @@ class RepresentationSpec(BaseModel):
     backbone_code: str = ""
     transform: Transform | None = None
     network: str = ""
+    devices: Annotated[int, Field(ge=1)] = 1
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Records of before lack them, and keep their keys.
-        later = ("backbone_code", "transform", "network")
-        return {name: value for name, value in dump(self).items() if name not in later or value}
+        later = {"backbone_code": "", "transform": None, "network": "", "devices": 1}
+        return {k: v for k, v in dump(self).items() if k not in later or v != later[k]}
 
     @property
     def key(self) -> str:

@@ -55,6 +55,8 @@ class Rotation(Representation):
   year = {2018}
 }"""
 
+    mean_over_images = True
+
     @dataclass(frozen=True)
     class Params:
         """`weight` multiplies the rotation loss; `turns` is how many rotations a step shows."""

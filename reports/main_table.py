@@ -31,7 +31,7 @@ from .published import (
 
 ABOUT = (
     "Accuracy in each session, its average, drop and retention, and the last session's accuracy "
-    "on base and new classes; all in %."
+    "on base and new classes; all in %. Rows stand by their last session, the best at the end."
 )
 
 

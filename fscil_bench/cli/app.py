@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fscil_bench import __version__
 from fscil_bench.cli.check import check
@@ -20,6 +21,7 @@ from fscil_bench.cli.grids import show_grid, status
 from fscil_bench.cli.networks import networks_app
 from fscil_bench.cli.options import (
     NO_TEXTS,
+    TYPED,
     Asked,
     Force,
     Methods,
@@ -48,7 +50,22 @@ if TYPE_CHECKING:
     from fscil_bench.protocol import Protocol
     from fscil_bench.store.runs import StoredRun
 
+
+class _Root(TyperGroup):
+    """Keeps the words that were typed, for messages that repeat a command."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Return the context of a command, with the words."""
+        typed = tuple(args)
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[TYPED] = typed
+        return context
+
+
 app = typer.Typer(
+    cls=_Root,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -120,6 +137,7 @@ def run(
     from fscil_bench.grids.execution import run_grid
     from fscil_bench.grids.graph import rows_of
     from fscil_bench.running.series import make_all
+    from fscil_bench.store.files import now
 
     bench = open_workbench(options)
     requests = asked.requests(bench, overrides)
@@ -136,6 +154,7 @@ def run(
         for name, request in zip(names, first, strict=True)
     }
     finished: list[StoredRun] = []
+    started = now()
 
     def told(title: str, made: StoredRun | BaseException) -> None:
         if isinstance(made, BaseException):
@@ -143,7 +162,8 @@ def run(
             complain(made, debug)
         else:
             finished.append(made)
-            bench.progress.say(f"{title}: {summary_line(made)}")
+            known = "stored already, not made again; " * (made.record.created < started)
+            bench.progress.say(f"{title}: {known}{summary_line(made)}")
 
     try:
         if workers.named:
@@ -255,6 +275,9 @@ def report(
         say(f"warning: {warning}")
     for file in output.files:
         say(f"wrote {file}")
+    for file in output.files:
+        if file.suffix == ".html" and file.stem == "index":
+            say(f"open in a browser: {file.resolve().as_uri()}")
     _say_missing(output.missing, options)
     if output.failures:
         reasons = listed(output.failures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -51,7 +51,8 @@ def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> Epis
         DataError: a new class has too few images, or the data are missing or damaged.
     """
     check_learns(bench.registry, request.method)
-    plan = bench.plan(request)
+    # Episodes draw their own shots: published ones need not be of this copy of the data.
+    plan = bench.plan(replace(request, split="seeded", index_list=None))
     check_design(design, plan.spec.protocol, plan.dataset)
     spec = EpisodesSpec(run=plan.spec, design=design, engine=engine_digest(*EPISODES))
     return EpisodesPlan(spec, plan)

@@ -171,8 +171,10 @@ class _Execution:
         return tuple(nodes[key].title for key in keys if key in nodes)
 
     def _submitted(self, node: Node, futures: dict[str, Future]) -> Future:
-        device, resources = device_of(self.pool, self.bench.options, node.on_gpu)
         spec = node.row.plan.spec
+        trains = node.kind == "network" and not spec.representation.network
+        devices = spec.representation.devices if trains else 1
+        device, resources = device_of(self.pool, self.bench.options, node.on_gpu, devices)
         # The client's own choice: another measurement would make another network.
         options = self.options.changed(precision=spec.representation.precision, device=device)
         job = Job(

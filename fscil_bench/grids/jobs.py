@@ -55,7 +55,7 @@ class JobFile(BaseModel):
         time: of a job, as the system writes it.
         memory: of a job, as 16GB.
         cores: of a job; a worker's threads, where --threads names no other number.
-        gpus: whether a job has a GPU: a training takes one.
+        gpus: of a job: a training takes one, or those that --devices says.
         modules: to be loaded before.
         setup: further lines of the job script before the worker starts.
         directives: further lines of its header, as `--constraint=a100`.
@@ -74,7 +74,7 @@ class JobFile(BaseModel):
     time: str | None = None
     memory: Size = "8GB"
     cores: Annotated[int, Field(ge=1)] = 1
-    gpus: Annotated[int, Field(ge=0, le=1)] = 0
+    gpus: Annotated[int, Field(ge=0)] = 0
     modules: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     directives: tuple[str, ...] = ()
@@ -130,7 +130,9 @@ class JobFile(BaseModel):
         prologue = [f"module load {name}" for name in self.modules]
         prologue += [f"export {name}={count}" for name in variables]
         prologue += [f"export DASK_DISTRIBUTED__WORKER__MEMORY__{name}=False" for name in pauses]
-        arguments = ["--nthreads", "1", *(["--resources", "GPU=1"] if self.gpus else [])]
+        if self.gpus > 1:  # one training on several starts processes
+            prologue.append("export DASK_DISTRIBUTED__WORKER__DAEMON=False")
+        arguments = ["--nthreads", "1", *(["--resources", f"GPU={self.gpus}"] if self.gpus else [])]
         settings: dict[str, Any] = {
             "cores": self.cores,
             "memory": self.memory,

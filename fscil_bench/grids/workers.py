@@ -95,12 +95,14 @@ class Pool:
         count: how many there are.
         gpus: how many of them have a GPU of their own.
         threads: with how many threads each computes.
+        most_gpus: how many a worker has that has several.
     """
 
     client: Client
     count: int
     gpus: int
     threads: int
+    most_gpus: int = 1
 
 
 @contextmanager
@@ -121,12 +123,13 @@ def opened(workers: Workers, options: Options) -> Iterator[Pool]:
         file = workers.job_file
         if file is not None:
             cluster = stack.enter_context(file.started(options.threads))
-            known = file.workers, file.workers * file.gpus, options.threads or file.cores
+            gpus, threads = file.workers * min(1, file.gpus), options.threads or file.cores
+            known = file.workers, gpus, threads, file.gpus
         else:
             jobs = workers.jobs or 1
             gpus, threads = min(jobs, _gpus(options)), options.threads or _share(jobs)
             cluster = stack.enter_context(local_cluster(jobs, gpus, threads))
-            known = jobs, gpus, threads
+            known = jobs, gpus, threads, 1
         yield Pool(stack.enter_context(Client(cluster)), *known)
 
 
@@ -160,8 +163,9 @@ def _reached(address: str, options: Options, stack: ExitStack) -> Pool:
             f"--scheduler {address}: its workers do several tasks at once, and PyTorch's threads "
             "would be shared; start them with --nthreads 1, as many as there are to be"
         )
-    gpus = sum(worker["resources"].get("GPU", 0) >= 1 for worker in found)
-    return Pool(client, len(found), gpus, options.threads or 1)
+    gpus = [int(worker["resources"].get("GPU", 0)) for worker in found]
+    having = sum(each >= 1 for each in gpus)
+    return Pool(client, len(found), having, options.threads or 1, max(gpus))
 
 
 @contextmanager
@@ -215,17 +219,28 @@ def _share(jobs: int) -> int:
     return max(1, usable_cores() // jobs)
 
 
-def device_of(pool: Pool, options: Options, on_gpu: bool) -> tuple[str, dict[str, float]]:
+def device_of(
+    pool: Pool, options: Options, on_gpu: bool, devices: int = 1
+) -> tuple[str, dict[str, float]]:
     """Return on which device something is computed, and what it takes of a worker.
 
     With `auto` a training takes a GPU, where workers have some, and runs on frozen features take
-    none; who names a GPU gets one for everything. A worker is never given another's.
+    none; who names a GPU gets one for everything. A worker is never given another's. One training
+    on several devices takes so many GPUs of one worker.
 
     Raises:
-        UsageError: a GPU is named and no worker has one, or one is named by its number.
+        UsageError: a GPU is named and no worker has one, or one is named by its number; or no
+            worker has so many.
     """
+    if devices > 1 and (options.device == "cpu" or not pool.gpus or pool.most_gpus < devices):
+        raise UsageError(
+            f"--devices {devices}: no worker has so many GPUs; train the network before, in one "
+            "process, or start a worker with DASK_DISTRIBUTED__WORKER__DAEMON=False in its "
+            f"environment and --resources GPU={devices}"
+        )
+    taken = {"GPU": float(devices)}
     if options.device == "auto":
-        return ("cuda", {"GPU": 1.0}) if on_gpu and pool.gpus else ("cpu", {})
+        return ("cuda", taken) if on_gpu and pool.gpus else ("cpu", {})
     if not options.device.startswith("cuda"):
         return options.device, {}
     if options.device != "cuda":
@@ -234,4 +249,4 @@ def device_of(pool: Pool, options: Options, on_gpu: bool) -> tuple[str, dict[str
         raise UsageError(
             "--device cuda: no worker says that it has a GPU (dask worker --resources GPU=1)"
         )
-    return "cuda", {"GPU": 1.0}
+    return "cuda", taken

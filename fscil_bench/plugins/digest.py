@@ -48,8 +48,8 @@ NOT_FOLLOWED: Mapping[str, str] = {
 }
 """Modules and packages of the engine that decide no result -> why."""
 
-SHOWN = {"title", "bibtex"}
-"""Attributes of a class that are only shown."""
+SHOWN = {"title", "bibtex", "mean_over_images"}
+"""Attributes of a class that are only shown, or say what is refused."""
 UNCOUNTED = {"annotation", "ctx", "kind", "returns", "simple", "type_comment", "type_params"}
 """Fields of syntax nodes; `kind` is how a string is written, `simple` whether a target is bare."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -41,6 +41,7 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "pretraining": lambda run: run.spec.representation.pretraining,
     "epochs": lambda run: run.spec.protocol.recipe.epochs,
     "precision": lambda run: run.spec.representation.precision,
+    "devices": lambda run: run.spec.representation.devices,
     "parameters": lambda run: run.record.parameters,
     "official": lambda run: not any(flag.startswith(UNOFFICIAL) for flag in run.record.flags),
     "flags": lambda run: "; ".join(run.record.flags),

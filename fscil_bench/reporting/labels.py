@@ -140,6 +140,7 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
     if _from_file(spec):
         return settings | {FEATURES: representation["pretraining"]}
     settings["data fingerprint"] = representation["data_fingerprint"]
+    settings["devices"] = spec.representation.devices
     if spec.representation.network:
         settings["network"] = spec.representation.network_title
     for name in _COPIED:

@@ -91,7 +91,8 @@ def _row_values(spec: RunSpec) -> dict[str, Any]:
     data = spec.model_dump(mode="json")
     protocol = data.pop("protocol")
     recipe = protocol.pop("recipe")
-    whole = {**recipe, **protocol, **data, "precision": spec.representation.precision}
+    trained = {name: getattr(spec.representation, name) for name in ("precision", "devices")}
+    whole = {**recipe, **protocol, **data, **trained}
     return {name: v for name, v in whole.items() if not isinstance(v, dict)} | spec.params
 
 

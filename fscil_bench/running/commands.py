@@ -115,6 +115,8 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     words += _network_words(brought, registry)
     words += _feature_words(spec, registry)
     words += ["--precision", brought.precision] if brought.backbone != FEATURES else []
+    if brought.devices > 1 and not brought.network:
+        words += ["--devices", str(brought.devices)]
     words += ["--views", spec.views] if spec.views != "plain" else []
     defaults = default_params(registry, "method", spec.method, protocol)
     words += _settings("--set", spec.params, defaults)

@@ -34,6 +34,7 @@ from fscil_bench.running.feature_runs import refuse_unfit
 from fscil_bench.running.sessions import CanonicalShots, hold_out
 from fscil_bench.spec import Precision, RepresentationSpec, RunSpec
 from fscil_bench.training.compute import faster_precision
+from fscil_bench.training.distributed import DistributedTraining, Rank, refuse_indivisible
 from fscil_bench.training.features import is_begun
 from fscil_bench.training.given import given_features, given_network
 from fscil_bench.training.loop import BaseTraining, LabelledImages, input_transform
@@ -203,6 +204,47 @@ class Trained(Origin):
         del dataset
         known = self.pretraining
         return [] if known.title == NONE else seen_before(protocol, known.data)
+
+
+@dataclass(frozen=True)
+class TrainedTogether(Trained):
+    """A network that is trained here on the base session, on as many devices as options say."""
+
+    roots: ClassVar[Roots] = (
+        DistributedTraining,
+        Rank,
+        hold_out,
+        Images,
+        ImageSpec,
+        Protocol.session_classes,
+    )
+
+    def load(self, protocol: Protocol, folder: Path, listed: CanonicalShots | None) -> Dataset:
+        """Return the data set, likewise; a training that cannot be divided is refused."""
+        refuse_indivisible(self.made, self.protocol.recipe, self.data.options.devices)
+        return super().load(protocol, folder, listed)
+
+    def settled(self, spec: RepresentationSpec) -> RepresentationSpec:
+        """Return it with the number of devices, and likewise with a precision."""
+        return super().settled(spec.model_copy(update={"devices": self.data.options.devices}))
+
+    def make(self, spec: RunSpec, dataset: Dataset) -> Made:
+        """Train it, or take it up where training stopped."""
+        own, train = spec.representation, dataset.train
+        base, heldout = (
+            LabelledImages(train.images, members, train.labels[members])
+            for members in hold_out(dataset, spec.protocol, own.seed)
+        )
+        training = DistributedTraining(
+            own, self.made, self.backbone, base, heldout, self.device, self.pretraining
+        )
+        training.plugins = self.data.options.plugin_files
+        folder = self.data.store.representation_folder(own.key)
+        return training.run(folder, self.data.progress), None
+
+    def flags(self, protocol: Protocol, dataset: Dataset) -> list[str]:
+        """Return on how many devices it was trained, likewise."""
+        return [f"devices: {self.data.options.devices}", *super().flags(protocol, dataset)]
 
 
 @dataclass(frozen=True)
@@ -393,7 +435,8 @@ class Origins:
         backbone, plugin = registry.backbone(protocol.backbone, made.reading())
         if network is not None:
             return Released(*start, protocol, backbone, plugin.digest(), network)
-        kind = Trained if protocol.recipe.epochs else Given
+        together = TrainedTogether if self.data.options.devices > 1 else Trained
+        kind = together if protocol.recipe.epochs else Given
         return kind(*start, protocol, backbone, plugin.digest())
 
     def _network(self, request: RunRequest, protocol: Protocol) -> NetworkFile | None:

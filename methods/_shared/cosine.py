@@ -77,6 +77,8 @@ class CosineRepresentation(Representation):
     A subclass is named, has parameters with a temperature, and may change the loss.
     """
 
+    mean_over_images = True
+
     params: Any
 
     def build_head(self, feature_dim: int, classes: int, generator: torch.Generator) -> nn.Module:

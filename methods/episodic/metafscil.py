@@ -136,7 +136,7 @@ class MetaFscil(Method):
             if not bool(torch.isfinite(loss)):
                 raise FscilError(
                     f"method 'metafscil': the loss is {float(loss)} in sequence {epoch + 1}; "
-                    f"lower meta_lr = {self.params.meta_lr:g}"
+                    f"lower meta_lr = {self.params.meta_lr:g}, {self._inner_rates()}"
                 )
             progress((epoch + 1) / self.params.epochs)
         features = embedded(replace(self.network, backbone=model), base.images)
@@ -176,7 +176,7 @@ class MetaFscil(Method):
         if not bool(torch.isfinite(lengths).all()):
             raise FscilError(
                 f"method 'metafscil' diverges in session {session.index}: a weight or a row is not "
-                f"finite; lower lr = {self.params.lr:g}"
+                f"finite; lower {self._inner_rates()}"
             )
 
     def scores(self, queries: Queries) -> torch.Tensor:
@@ -199,6 +199,9 @@ class MetaFscil(Method):
         self.model.load_state_dict(tensors)
         self.model.to(self.context.device)
         self.rows = state["rows"].clone().to(self.context.device)
+
+    def _inner_rates(self) -> str:
+        return f"lr = {self.params.lr:g} or warm_up_lr = {self.params.warm_up_lr:g}"
 
     def _new_model(self, image: torch.Tensor, generator: torch.Generator) -> Modulated:
         """Return a copy of the network, with gates of the widths that an image (1, H, W, 3) shows.
@@ -226,8 +229,9 @@ class MetaFscil(Method):
         p, scale, losses = self.params, self.network.scale, []
         shuffled = [x[torch.randperm(len(x), generator=generator)] for x in members]
         seen, sessions = sequence(len(members), p.ways, p.sessions, generator)
-        known = [images[shuffled[c][: p.support]] for c in seen]
-        rows = self._means(model, known)
+        # How many images of a class are shown; its queries come after them.
+        shown = {c: min(p.support, max(1, len(members[c]) - p.queries)) for c in seen}
+        rows = self._means(model, [images[shuffled[c][: shown[c]]] for c in seen])
         for new in sessions:
             shots = [shuffled[c][: p.shots] for c in new]
             pixels = self.network.test_pixels(images[torch.cat(shots)])
@@ -238,7 +242,8 @@ class MetaFscil(Method):
                 *(model, start, rows, pixels, labels, p.steps, p.lr, scale, p.order == "second")
             )
             seen = seen + new
-            asked = [shuffled[c][p.shots :][: p.queries] for c in seen]
+            shown |= dict.fromkeys(new, p.shots)
+            asked = [shuffled[c][shown[c] :][: p.queries] for c in seen]
             pixels = self.network.test_pixels(images[torch.cat(asked)])
             features = torch.func.functional_call(model, params, (pixels,))
             logits = cosine_logits(features, rows, scale)

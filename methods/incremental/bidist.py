@@ -145,7 +145,7 @@ class Bidist(Method):
         if not bool(torch.isfinite(torch.cat([weights, self.rows.norm()[None]])).all()):
             raise FscilError(
                 f"method 'bidist' diverges in session {session.index}: a weight or a row is not "
-                f"finite; lower lr = {self.params.lr:g}"
+                f"finite; lower lr = {self.params.lr:g} or small_lr = {self.params.small_lr:g}"
             )
         new = nearest_images(self.network, session, self.rows[-session.way :])
         self.kept = torch.cat([self.kept, new])
@@ -328,7 +328,7 @@ def drawn_exemplars(
     if base == count:
         return drawn
     return torch.cat(
-        [drawn, torch.randint(base_classes, classes, (count // 2,), generator=generator)]
+        [drawn, torch.randint(base_classes, classes, (count - base,), generator=generator)]
     )
 
 

@@ -52,6 +52,7 @@ class Topic(NetworkMethod):
 
     name = "topic"
     title = "TOPIC"
+    rates = ("lr", "node_lr")
     bibtex = citations.TOPIC
     pretrain_params = ("nodes", "passes", "gas_batch", "gas_rate", "decay", "max_age")
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {

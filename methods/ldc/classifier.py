@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -94,6 +94,35 @@ def train_classifier(
                 f"{len(losses)}; lower lr = {p.lr:g}"
             )
     return F.normalize(rows, dim=1) * means.norm(dim=1, keepdim=True), losses
+
+
+def objectives(
+    candidates: Sequence[torch.Tensor],
+    sampler: GaussianSampler,
+    shots: torch.Tensor,
+    targets: torch.Tensor,
+    params: LdcParams,
+    generator: torch.Generator,
+) -> list[float]:
+    """Return the incremental objective of some classifiers (C, D), all on the same new samples.
+
+    As in `train_classifier`, for one epoch's samples of every class.
+    """
+    p, classes = params, len(sampler.means)
+    drawn = F.normalize(sampler.draw(p.samples_per_class, generator), dim=2).flatten(0, 1)
+    own = torch.arange(classes, device=drawn.device).repeat_interleave(p.samples_per_class)
+    parts = [
+        (drawn, own, p.sampled_weight),
+        (F.normalize(shots, dim=1), targets, p.few_shot_weight),
+    ]
+    units = [F.normalize(rows, dim=1) for rows in candidates]
+    return [
+        sum(
+            weight * float(F.cross_entropy(p.temperature * features @ rows.T, labels))
+            for features, labels, weight in parts
+        )
+        for rows in units
+    ]
 
 
 def cross_entropy(

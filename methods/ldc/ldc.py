@@ -26,7 +26,7 @@ from .._shared.statistics import (
     within_class_covariance,
 )
 from .bayes import GaussianClassifier
-from .classifier import separable, train_classifier
+from .classifier import objectives, separable, train_classifier
 from .covariance import BorrowedCovariances, Covariances, Repairs, SharedCovariance
 from .matching import Convergence
 from .new_means import MeanPrior, borrowed_means, fit_prior, posterior_means
@@ -264,9 +264,13 @@ class Ldc(Method):
             sampler = self._sampler(centres, self.counts, 0, centres)
             targets = classifier_rows(session, seen, self.context.device)
             generator = self._generator("session", session.index)
-            self.classifier, self._losses = train_classifier(
+            rows, self._losses = train_classifier(
                 rows, seen, sampler, features, targets, self.params, generator
             )
+            check = sampler, features, targets, self.params, self._generator("check", session.index)
+            reached, at_means = objectives([rows, centres], *check)
+            self._sessions_at_means += reached > at_means
+            self.classifier = centres if reached > at_means else rows
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return cosines (n, classes seen) of queries and rows, times the temperature.

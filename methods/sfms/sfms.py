@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ from .vae import ConditionalVae, Decoder, train
 
 SPREAD_FLOOR = 1e-6
 """Least standard deviation by which a dimension is divided, as a fraction of the mean one."""
+
+SAME = 1e-6
+"""Two classes' vectors point the same way if their cosine is nearer to 1 than this."""
 
 DECODER = "decoder."
 """How the decoder's tensors are prefixed in the state."""
@@ -152,7 +156,11 @@ class Sfms(Method):
         standard = (features - self.moments[0]) / self.moments[1]
         given = F.normalize(self.vectors, dim=1)[labels]
         order = random.torch("vae", "order")
-        train(vae, standard, given, p.vae_epochs, p.vae_lr, p.batch, order)
+        bound = train(vae, standard, given, p.vae_epochs, p.vae_lr, p.batch, order)
+        if not bool(torch.isfinite(bound)):
+            raise FscilError(
+                f"method 'sfms': the VAE's bound is {float(bound)}; lower vae_lr = {p.vae_lr:g}"
+            )
         self.decoder = vae.decoder
         progress(0.6)
         self.projections = self._first_projections(random.torch("projections")).requires_grad_()
@@ -162,6 +170,7 @@ class Sfms(Method):
                 own = indices.to(features.device)
                 loss = F.cross_entropy(self._logits(features[own]), labels[own])
                 self._step(optimiser, loss, "base_lr", p.base_lr)
+        self._check_lengths(features, "base_lr", p.base_lr)
         return self.state_dict()
 
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -195,6 +204,7 @@ class Sfms(Method):
                     old = self._logits(shown, before)[:, :earlier]
                 loss = loss + p.distillation * distillation(logits[:, :earlier], old)
             self._step(optimiser, loss, "lr", p.lr)
+        self._check_lengths(features, "lr", p.lr)
         self.projections = self.projections.detach()
 
     def scores(self, queries: Queries) -> torch.Tensor:
@@ -275,6 +285,15 @@ class Sfms(Method):
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
+    @torch.no_grad()
+    def _check_lengths(self, features: torch.Tensor, name: str, rate: float) -> None:
+        """Refuse projections whose length overflows: every cosine would be 0."""
+        lengths = projected(features, self.projections).square().sum()
+        if not bool(torch.isfinite(lengths)):
+            raise FscilError(
+                f"method 'sfms' diverges: its projections are not finite; lower {name} = {rate:g}"
+            )
+
     def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
         return in_space(samples, device=self.context.device)
 
@@ -293,8 +312,13 @@ def matched(
         vectors: (C, E).
         posterior: weights of the subspaces (n, K).
     """
-    projected = F.normalize(torch.einsum("ked,nd->nke", projections, features), dim=2)
-    return (posterior[:, :, None] * projected).sum(dim=1) @ F.normalize(vectors, dim=1).T
+    units = F.normalize(projected(features, projections), dim=2)
+    return (posterior[:, :, None] * units).sum(dim=1) @ F.normalize(vectors, dim=1).T
+
+
+def projected(features: torch.Tensor, projections: torch.Tensor) -> torch.Tensor:
+    """Return features (n, D) under projections (K, E, D), (n, K, E)."""
+    return torch.einsum("ked,nd->nke", projections, features)
 
 
 def distillation(logits: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
@@ -310,11 +334,13 @@ def read_vectors(path: str, digest: str) -> torch.Tensor | None:
         UsageError: there is no such file, it holds something else, or its digest is another.
     """
     if not path:
+        if digest:
+            raise UsageError(f"sfms: vectors_digest = {digest} is of no file; set vectors too")
         return None
     try:
         content = Path(path).read_bytes()
-        vectors = np.load(Path(path), allow_pickle=False)
-    except (OSError, ValueError) as error:
+        vectors = np.load(io.BytesIO(content), allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
         raise UsageError(f"sfms: cannot read vectors from {path}: {error}") from error
     found = hashlib.sha256(content).hexdigest()
     if len(digest) < 8 or not found.startswith(digest):
@@ -322,6 +348,24 @@ def read_vectors(path: str, digest: str) -> torch.Tensor | None:
             f"sfms: the digest of {path} is {found[:12]}; set vectors_digest = {found[:12]}, so "
             "that runs with other vectors have another key"
         )
-    if vectors.ndim != 2 or vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
-        raise UsageError(f"sfms: {path} does not hold finite numbers (classes, dimensions)")
-    return torch.from_numpy(vectors.astype(np.float32))
+    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
+        raise UsageError(f"sfms: {path} is no .npy file of numbers (classes, dimensions)")
+    rows = torch.from_numpy(vectors.astype(np.float32))
+    _refuse_empty(path, rows)
+    return rows
+
+
+def _refuse_empty(path: str, rows: torch.Tensor) -> None:
+    """Refuse vectors (C, E) without a direction, and classes that share one."""
+    lengths = rows.square().sum(dim=1)
+    for row in torch.nonzero(~(lengths.isfinite() & (lengths > 0))).flatten().tolist():
+        raise UsageError(
+            f"sfms: {path}: row {row} has length {float(lengths[row].sqrt()):g} in float32; a "
+            "class needs a vector of finite length above 0"
+        )
+    cosines = F.normalize(rows, dim=1) @ F.normalize(rows, dim=1).T
+    for row, other in torch.nonzero(cosines.triu(1) > 1 - SAME).tolist():
+        raise UsageError(
+            f"sfms: {path}: rows {row} and {other} point the same way; no score could tell these "
+            "classes apart"
+        )

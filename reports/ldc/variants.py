@@ -49,7 +49,7 @@ class Variant:
         changed = protocol.override(**self.overrides) if self.overrides else protocol
         params = params_dict(typed_params(self.method, self.params, changed, registry))
         brought = default_params(registry, "representation", self.representation, changed)
-        split = protocol.split if self.episodes else self.split
+        split = "seeded" if self.episodes else self.split
         named = [self.method, params, split, "plain", self.representation, brought, 0]
         return _digest(named, changed)
 

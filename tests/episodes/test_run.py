@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -321,3 +322,18 @@ def test_a_record_under_another_key_is_damage(new_toy: Any) -> None:
     stored.folder.rename(stored.folder.with_name("0" * 16))
     (error,) = stored_episodes(Store(new_toy.folder / "results"))[1]
     assert "does not belong to its folder's key" in str(error)
+
+
+def test_episodes_do_without_the_published_shots(new_toy: Any) -> None:
+    """Those of a copy in another order do not fit; episodes draw their own."""
+    protocol = new_toy.folder / "toy.toml"
+    text = (TOY / "toy.toml").read_text().replace('split = "seeded"', 'split = "canonical"')
+    protocol.write_text(text)
+    shots = (TOY / "toy_shots.csv").read_text()
+    (new_toy.folder / "toy_shots.csv").write_text(re.sub(r"\d+$", "9999", shots, flags=re.M))
+    request = RunRequest("toy_means", str(protocol))
+    with pytest.raises(UsageError, match="9999: not in data set 'toy'"):
+        new_toy.bench().plan(request)
+    planned = plan_episodes(new_toy.bench(), request, DESIGN)
+    assert planned.spec.run.split == "seeded"
+    assert planned.spec.key == plan_episodes(new_toy.bench(), request, DESIGN).spec.key

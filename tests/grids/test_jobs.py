@@ -95,12 +95,19 @@ def test_other_systems_are_asked_for_the_same(tmp_path: Path, system: str) -> No
     assert "--nthreads 1 --resources GPU=1" in script
 
 
+def test_workers_of_several_gpus_may_start_the_processes_of_a_training(tmp_path: Path) -> None:
+    file = JobFile.read(job_file(tmp_path, SLURM.replace("gpus = 1", "gpus = 4")))
+    script = file.script(threads=2)
+    assert "#SBATCH --gres=gpu:4" in script and "--resources GPU=4" in script
+    assert "export DASK_DISTRIBUTED__WORKER__DAEMON=False" in script
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
         (('memory = "32GB"', 'memory = "lots"'), r"cluster\.toml: memory: .*'lots'"),
         (("cores = 8", "core = 8"), r"cluster\.toml: core: .* \(known: system, workers"),
-        (("gpus = 1", "gpus = 2"), r"cluster\.toml: gpus: Input should be less than or equal to 1"),
+        (("gpus = 1", "gpus = -1"), r"cluster\.toml: gpus: Input should be greater than or equal"),
         (('"slurm"', '"torque"'), r"cluster\.toml: system: Input should be 'slurm', 'pbs'"),
         (("workers = 4", "workers = "), r"cluster\.toml: cannot be read as TOML"),
     ],

@@ -347,6 +347,13 @@ def test_a_scanned_file_is_a_protocol(toy: Any, exported: Path, tmp_path: Path) 
     assert both.exit_code == 2 and "FOLDER and --features" in " ".join(both.output.split())
 
 
+def test_features_that_fit_no_protocol_are_told_what_makes_one(toy: Any, exported: Path) -> None:
+    told = failure(
+        toy, "run", "--method", "ncm", "--protocol", "glyphs", "--features", exported, code=1
+    )
+    assert f"`fscil-bench data scan --features {exported} --way 5 --shot 5 --base 60% --out" in told
+
+
 def test_a_table_says_that_features_come_from_a_file(toy: Any, exported: Path) -> None:
     run = toy.run(["ncm", "teen"], features=exported)[0]
     toy.run("ncm")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.methods.sfms.sfms import Sfms, distillation, matched
 from fscil_bench.testing import DIM, SESSIONS, ToyTask, check_method, learnt
@@ -125,3 +125,45 @@ def test_files_that_do_not_serve_are_refused_before_anything_is_trained(tmp_path
         Sfms.check(Sfms.Params(**words(tmp_path, 9)), terms)
     with pytest.raises(UsageError, match="dims = 16, and features have 16"):
         Sfms.check(Sfms.Params(dims=16), terms)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "cannot read vectors from"),
+        ("npz", "is no .npy file of numbers"),
+        (np.full((10, 5), "a"), "is no .npy file of numbers"),
+        (np.ones(10), "is no .npy file of numbers"),
+        (np.eye(10)[:, :0], "row 0 has length 0"),
+        (np.diag([1.0] * 3 + [0] + [1] * 6), "row 3 has length 0"),
+        (np.eye(10) * 1e200, "row 0 has length inf"),
+        (np.ones((10, 5)), "rows 0 and 1 point the same way"),
+    ],
+)
+def test_vectors_without_sense_are_refused(content: Any, told: str, tmp_path: Path) -> None:
+    file, terms = tmp_path / "a.npy", ToyTask().terms
+    if isinstance(content, np.ndarray):
+        np.save(file, content)
+    elif content == "npz":
+        with file.open("wb") as opened:
+            np.savez(opened, a=np.eye(10))
+    else:
+        file.write_bytes(content)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    with np.errstate(over="ignore"), pytest.raises(UsageError, match=told):
+        Sfms.check(Sfms.Params(vectors=str(file), vectors_digest=digest), terms)
+
+
+def test_integers_serve_and_a_digest_alone_does_not(tmp_path: Path) -> None:
+    file, terms = tmp_path / "a.npy", ToyTask().terms
+    np.save(file, np.eye(10, dtype=np.int8))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    Sfms.check(Sfms.Params(vectors=str(file), vectors_digest=digest), terms)
+    with pytest.raises(UsageError, match="is of no file; set vectors too"):
+        Sfms.check(Sfms.Params(vectors_digest=digest), terms)
+
+
+@pytest.mark.parametrize("name", ["lr", "base_lr", "vae_lr"])
+def test_what_diverges_names_its_rate(name: str) -> None:
+    with pytest.raises(FscilError, match=f"lower {name} = "):
+        made(**{name: 1e25})
