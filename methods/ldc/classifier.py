@@ -26,6 +26,12 @@ TINY = 1e-12
 LEAST_GAIN = 0.2
 """How much more likely than chance class means must be, in mean log probability, to be trained."""
 
+CHECKED_SAMPLES = 32
+"""Calibrated samples of a class on which trained rows are compared with class means."""
+
+SHORTFALL = 0.05
+"""How much less of these samples than class means rows may put in their class, and be kept."""
+
 
 def separable(means: torch.Tensor, temperature: float) -> bool:
     """Return whether the cosine classifier's softmax tells classes of these means (C, D) apart.
@@ -94,6 +100,22 @@ def train_classifier(
                 f"{len(losses)}; lower lr = {p.lr:g}"
             )
     return F.normalize(rows, dim=1) * means.norm(dim=1, keepdim=True), losses
+
+
+def falls_short(rows: torch.Tensor, sampler: GaussianSampler, generator: torch.Generator) -> bool:
+    """Return whether rows (C, D) tell calibrated samples apart clearly worse than class means do.
+
+    So they do where base rows were trained and new ones, which begin at class means, hardly were:
+    a class mean has the higher cosines, and all samples go to the new classes.
+    """
+    samples = F.normalize(sampler.draw(CHECKED_SAMPLES, generator), dim=2)
+    own = torch.arange(len(rows), device=rows.device)[:, None]
+    right = [
+        (samples @ F.normalize(each, dim=1).T).argmax(dim=2) == own
+        for each in (rows, sampler.means)
+    ]
+    shares = [float(each.float().mean()) for each in right]
+    return shares[0] < shares[1] - SHORTFALL
 
 
 def cross_entropy(

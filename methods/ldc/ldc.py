@@ -26,7 +26,7 @@ from .._shared.statistics import (
     within_class_covariance,
 )
 from .bayes import GaussianClassifier
-from .classifier import separable, train_classifier
+from .classifier import falls_short, separable, train_classifier
 from .covariance import BorrowedCovariances, Covariances, Repairs, SharedCovariance
 from .matching import Convergence
 from .new_means import MeanPrior, borrowed_means, fit_prior, posterior_means
@@ -103,7 +103,8 @@ class Ldc(Method):
     where Σ⁽⁰⁾ must be singular (base samples less classes are fewer than D), nor kept where it
     matches base features no better than the shared covariance does; a class whose mapped
     covariance has `SPREAD_LIMIT` times more or less variance than Σ, the mean of the base
-    classes', has Σ; rows stay class means where the softmax cannot tell these apart.
+    classes', has Σ; rows stay class means where the softmax cannot tell these apart, or where too
+    few epochs leave trained base rows far behind new ones.
 
     Features that are NaN, infinite, or negative in Tukey space are refused (`DataError`).
     """
@@ -136,6 +137,7 @@ class Ldc(Method):
         self.classifier = self.prototypes = self.counts = torch.empty(0)
         self.prior = MeanPrior(torch.empty(0), torch.empty(0))
         self._stopped = self._untrained = self._sessions_at_means = 0
+        self._sessions_short = 0
         self._gradient = 0.0
         self._rows: torch.Tensor | None = None
         self._outside: set[int] = set()
@@ -267,6 +269,10 @@ class Ldc(Method):
             self.classifier, self._losses = train_classifier(
                 rows, seen, sampler, features, targets, self.params, generator
             )
+            check = self._generator("check", session.index)
+            if self._uneven and falls_short(self.classifier, sampler, check):
+                self._sessions_short += 1
+                self.classifier = centres
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return cosines (n, classes seen) of queries and rows, times the temperature.
@@ -359,7 +365,8 @@ class Ldc(Method):
         `unit_trained` says why the unit was not, `classes_outside_spread` counts classes that have
         Σ in place of what the unit maps it to, `base_rows_gradient` is how steep the cross-entropy
         of base rows was where their training ended, `sessions_at_means` counts sessions whose rows
-        were not trained; all four only where there is something to tell.
+        were not trained, `sessions_short_of_means` those whose trained rows were given up; all five
+        only where there is something to tell.
         """
         notes = space_notes(self.params.space, self.context)
         notes |= self.repairs.notes() if self.params.keeps_covariances else {}
@@ -371,11 +378,18 @@ class Ldc(Method):
             notes[UNCONVERGED] = float(f"{self._gradient:.2g}")
         if self._sessions_at_means:
             notes["sessions_at_means"] = self._sessions_at_means
+        if self._sessions_short:
+            notes["sessions_short_of_means"] = self._sessions_short
         if self.params.loss == "emd" and self.params.directions == "full":
             notes[STOPPED] = self._stopped
         if self.params.new_means == "posterior":
             notes["prior_shrinkage"] = float(f"{self.prior.shrinkage:.2g}")
         return notes
+
+    @property
+    def _uneven(self) -> bool:
+        """Whether rows that were trained stand beside new ones that begin at class means."""
+        return self.params.base_rows == "trained" and self.params.keeps_prototypes
 
     @property
     def _known(self) -> torch.Tensor:
