@@ -185,6 +185,7 @@ class Orco(Method):
                     optimiser, loss + F.cross_entropy(logits, rows.repeat(2)), "base_lr", p.base_lr
                 )
             progress((epoch + 1) / p.base_epochs)
+        _refuse_diverged(self._means(base, model), "base_lr", p.base_lr)
         learnt = {k: v.detach().cpu() for k, v in prefixed("projector.", model).items()}
         return {"targets": targets.cpu(), **learnt}
 
@@ -221,6 +222,7 @@ class Orco(Method):
         rows = classifier_rows(session, earlier, self.context.device)
         self.kept = self.kept.joined(self._pool(session.images, rows, generator))
         self._train(session.classes_seen, generator)
+        _refuse_diverged(self._means(session, self.projector), "lr", self.params.lr)
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return the cosine (n, classes seen) of projected features and targets."""
@@ -512,3 +514,12 @@ def _step(optimiser: torch.optim.SGD, loss: torch.Tensor, name: str, lr: float) 
     optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     optimiser.step()
+
+
+def _refuse_diverged(projected: torch.Tensor, name: str, lr: float) -> None:
+    """Refuse a projector by what it gives (n, d): the last step may have spoilt it unseen."""
+    if not bool(torch.isfinite(projected.norm(dim=1)).all()):
+        raise FscilError(
+            f"method 'orco' diverges: the length of a projection is not finite; lower {name} = "
+            f"{lr:g}"
+        )

@@ -17,6 +17,7 @@ from fscil_bench.grids.times import Times
 from fscil_bench.grids.work import Done, Job, make
 from fscil_bench.grids.workers import Pool, Workers, device_of, opened, require
 from fscil_bench.options import Options, option
+from fscil_bench.params import files_of
 from fscil_bench.progress import Task
 from fscil_bench.request import RunRequest
 from fscil_bench.running.workbench import Workbench
@@ -181,7 +182,7 @@ class _Execution:
             kind=node.kind,
             key=node.key,
             options=options,
-            request=replace(_absolute(node.row.request), seed=(node.seeds or node.row.seeds)[0]),
+            request=replace(_absolute(node.row), seed=(node.seeds or node.row.seeds)[0]),
             expected=node.row.key((node.seeds or node.row.seeds)[0]),
             seeds=node.seeds,
             view=node.view,
@@ -296,8 +297,9 @@ def everywhere(options: Options, store: Store, threads: int) -> WorkerOptions:
     return WorkerOptions(**{**vars(options), **changed})
 
 
-def _absolute(request: RunRequest) -> RunRequest:
-    changes: dict[str, Any] = {}
+def _absolute(row: Row) -> RunRequest:
+    request = row.request
+    changes: dict[str, Any] = {"params": {**request.params, **files_of(row.plan.params)}}
     if Path(request.protocol).is_file():
         changes["protocol"] = str(Path(request.protocol).absolute())
     if request.index_list is not None:

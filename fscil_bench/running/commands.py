@@ -10,7 +10,7 @@ from typing import Any
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.params import params_dict, parse_params, published_params
+from fscil_bench.params import DIGEST, params_dict, parse_params, published_params
 from fscil_bench.plugins.registry import FILE, Registry
 from fscil_bench.protocol import FEATURES, Protocol, Recipe
 from fscil_bench.request import Wanted, seeds_text
@@ -235,5 +235,7 @@ def _settings(option: str, params: Mapping[str, Any], defaults: Mapping[str, Any
     for name, value in params.items():
         if name not in defaults or defaults[name] != value:
             written = json.dumps(value) if isinstance(value, bool | list | dict) else str(value)
+            if written.startswith(DIGEST):  # where that file lies is not known
+                written = f"{UNKNOWN_FOLDER}/{written}"
             words += [option, f"{name}={written}"]
     return words

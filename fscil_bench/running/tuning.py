@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import StoreError, UsageError, nearest, shown
 from fscil_bench.metrics import Interval, average_accuracy, mean_interval
-from fscil_bench.params import params_dict, parse_params, words
+from fscil_bench.params import parse_params, words
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.request import RunRequest, several
 from fscil_bench.running.commands import override_words
@@ -141,7 +141,7 @@ def checked_grid(
         if not several(values):
             raise UsageError(f"grid: {name} = {shown(values)}: give a list of values")
         typed = [
-            params_dict(parse_params(f"method {plugin.name!r}", plugin.value.Params, {name: v}))
+            asdict(parse_params(f"method {plugin.name!r}", plugin.value.Params, {name: v}))
             for v in values
         ]
         checked[name] = list(dict.fromkeys(each[name] for each in typed))
@@ -173,7 +173,7 @@ def choose(tuning: Tuning, runs: Sequence[StoredRun], registry: Registry) -> Cho
     for number, setting in enumerate(tuning.settings):
         own = runs[number * count : (number + 1) * count]
         params = {**tuning.request.params, **setting}
-        typed = params_dict(parse_params(plugin.name, plugin.value.Params, params))
+        typed = asdict(parse_params(plugin.name, plugin.value.Params, params))
         trials.append(_trial({name: typed[name] for name in params}, own, tuning.criterion))
     ranked = sorted(trials, key=lambda trial: -getattr(trial, tuning.criterion))
     return Choice(

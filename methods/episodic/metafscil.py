@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -77,7 +77,8 @@ class MetaFscil(Method):
                 classes would be left.
             ways: classes of a pseudo-session; at most a third of the base classes.
             shots: images of each.
-            support: images that the row of a pseudo-base class is the mean of.
+            support: images that the row of a pseudo-base class is the mean of, its queries not
+                among them.
             queries: images of each class seen, in the outer loop.
             meta_lr: learning rate of the outer loop.
             order: whether it goes through the inner steps (`second`), or takes the gradient at
@@ -125,19 +126,19 @@ class MetaFscil(Method):
             )
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
-        """Train network and gates on sequences, then take the base classes' rows."""
+        """Train network and gates on sequences, then take the base classes' rows.
+
+        Raises:
+            FscilError: a loss, a weight, a row or a feature is no longer finite.
+        """
         assert base.images is not None
         generator = self.context.base_random.torch("sequences")
         model = self._new_model(base.images[:1], generator)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.params.meta_lr)
         members = [(base.labels == c).nonzero()[:, 0] for c in base.class_ids]
         for epoch in range(self.params.epochs):
-            loss = self._play(model, optimiser, base.images, members, generator)
-            if not bool(torch.isfinite(loss)):
-                raise FscilError(
-                    f"method 'metafscil': the loss is {float(loss)} in sequence {epoch + 1}; "
-                    f"lower meta_lr = {self.params.meta_lr:g}, {self._inner_rates()}"
-                )
+            when = f"in sequence {epoch + 1} of the meta stage"
+            self._play(model, optimiser, base.images, members, generator, when)
             progress((epoch + 1) / self.params.epochs)
         features = embedded(replace(self.network, backbone=model), base.images)
         rows = class_means(features, base.labels.to(features.device), base.class_ids).float()
@@ -156,13 +157,14 @@ class MetaFscil(Method):
         """Append the new classes' means as rows, warm them up, and take the inner steps.
 
         Raises:
-            FscilError: a weight or a row is no longer finite.
+            FscilError: a weight, a row or a feature is no longer finite.
         """
         assert session.images is not None
         first, device = len(self.rows), self.context.device
         labels = classifier_rows(session, first, device)
         pixels = self.network.test_pixels(session.images)
-        rows = self._warmed(self.model, self.rows, pixels, labels)
+        when = f"in session {session.index}"
+        rows = self._warmed(self.model, self.rows, pixels, labels, when, "lr")
         start = adaptable(self.model)
         p, scale = self.params, self.network.scale
         params, rows = adapted(
@@ -172,12 +174,7 @@ class MetaFscil(Method):
         with torch.no_grad():
             for name, parameter in start.items():
                 parameter.copy_(params[name])
-            lengths = torch.stack([x.norm() for x in (*params.values(), self.rows)])
-        if not bool(torch.isfinite(lengths).all()):
-            raise FscilError(
-                f"method 'metafscil' diverges in session {session.index}: a weight or a row is not "
-                f"finite; lower {self._inner_rates()}"
-            )
+        self._refuse_diverged([*params.values(), self.rows], when, "lr")
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return the scaled cosine (n, classes seen) of modulated features and rows."""
@@ -224,36 +221,37 @@ class MetaFscil(Method):
         images: torch.Tensor,
         members: list[torch.Tensor],
         generator: torch.Generator,
-    ) -> torch.Tensor:
-        """Play one sequence: an outer step for each pseudo-session; return their mean loss."""
-        p, scale, losses = self.params, self.network.scale, []
+        when: str,
+    ) -> None:
+        """Play one sequence: an outer step for each pseudo-session."""
+        p, scale = self.params, self.network.scale
         shuffled = [x[torch.randperm(len(x), generator=generator)] for x in members]
+        queries = [x[p.shots :][: p.queries] for x in shuffled]
+        others = [torch.cat([x[: p.shots], x[p.shots + p.queries :]]) for x in shuffled]
         seen, sessions = sequence(len(members), p.ways, p.sessions, generator)
-        # How many images of a class are shown; its queries come after them.
-        shown = {c: min(p.support, max(1, len(members[c]) - p.queries)) for c in seen}
-        rows = self._means(model, [images[shuffled[c][: shown[c]]] for c in seen])
+        rows = self._means(model, [images[others[c][: p.support]] for c in seen])
         for new in sessions:
             shots = [shuffled[c][: p.shots] for c in new]
             pixels = self.network.test_pixels(images[torch.cat(shots)])
             labels = _numbered(shots, len(rows)).to(rows.device)
-            rows = self._warmed(model, rows, pixels, labels)
+            rows = self._warmed(model, rows, pixels, labels, when, "meta_lr")
             start = adaptable(model)
             params, rows = adapted(
                 *(model, start, rows, pixels, labels, p.steps, p.lr, scale, p.order == "second")
             )
             seen = seen + new
-            shown |= dict.fromkeys(new, p.shots)
-            asked = [shuffled[c][shown[c] :][: p.queries] for c in seen]
+            asked = [queries[c] for c in seen]
             pixels = self.network.test_pixels(images[torch.cat(asked)])
             features = torch.func.functional_call(model, params, (pixels,))
             logits = cosine_logits(features, rows, scale)
             loss = F.cross_entropy(logits, _numbered(asked, 0).to(rows.device))
             optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
+            gradients = [x.grad for x in model.parameters() if x.grad is not None]
+            self._refuse_diverged([*params.values(), rows, loss, *gradients], when, "lr")
             optimiser.step()
+            self._refuse_diverged(model.parameters(), when, "meta_lr")
             rows = rows.detach()
-            losses.append(loss.detach())
-        return torch.stack(losses).mean()
 
     def _means(self, model: Modulated, images: list[torch.Tensor]) -> torch.Tensor:
         """Return the mean features (C, D) of classes with these images (n, H, W, 3) each."""
@@ -262,16 +260,36 @@ class MetaFscil(Method):
         return class_means(features, labels, range(len(images))).float()
 
     def _warmed(
-        self, model: Modulated, rows: torch.Tensor, pixels: torch.Tensor, labels: torch.Tensor
+        self,
+        model: Modulated,
+        rows: torch.Tensor,
+        pixels: torch.Tensor,
+        labels: torch.Tensor,
+        when: str,
+        earlier: str,
     ) -> torch.Tensor:
-        """Return the rows with those of new classes, begun at their means, and warmed up."""
+        """Return the rows with those of new classes, begun at their means, and warmed up.
+
+        `when` this is, and the rate that the network has learnt at (`earlier`), are for messages.
+        """
         with torch.no_grad():
             features = model(pixels).float()
+        self._refuse_diverged([features], when, earlier)
         new = range(len(rows), int(labels.max()) + 1)
         means = class_means(features, labels, new).float()
         p, scale = self.params, self.network.scale
         warm = warmed(means, features, labels - len(rows), p.warm_up, p.warm_up_lr, scale)
+        self._refuse_diverged([warm], when, "warm_up_lr")
         return torch.cat([rows, warm])
+
+    @torch.no_grad()
+    def _refuse_diverged(self, tensors: Iterable[torch.Tensor], when: str, name: str) -> None:
+        """Refuse tensors whose lengths are not finite, after steps at the rate of this name."""
+        if not bool(torch.isfinite(torch.stack([x.norm() for x in tensors])).all()):
+            raise FscilError(
+                f"method 'metafscil' diverges {when}: a loss, a weight, a row or a feature is not "
+                f"finite; lower {name} = {getattr(self.params, name):g}"
+            )
 
 
 class Modulated(nn.Module):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch.nn import functional as F
 
-from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.errors import DataError, FscilError, UsageError
 from fscil_bench.method import Method, MethodContext, Terms
+from fscil_bench.params import file_field
 from fscil_bench.protocol import LabelledSamples, Queries, Session
 
 from .._shared.network import shuffled
@@ -23,12 +21,10 @@ from .._shared.state import part_of, prefixed
 from .._shared.statistics import class_means, classifier_rows, in_space
 from .subspaces import Subspaces, fitted
 from .vae import ConditionalVae, Decoder, train
+from .vectors import read_vectors, refuse_alike, refuse_zero
 
 SPREAD_FLOOR = 1e-6
 """Least standard deviation by which a dimension is divided, as a fraction of the mean one."""
-
-SAME = 1e-6
-"""Two classes' vectors point the same way if their cosine is nearer to 1 than this."""
 
 DECODER = "decoder."
 """How the decoder's tensors are prefixed in the state."""
@@ -65,7 +61,7 @@ class Sfms(Method):
   year = {2021}
 }"""
     pretrain_params = (
-        *("vectors", "vectors_digest", "subspaces", "dims", "rounds", "temperature"),
+        *("vectors", "subspaces", "dims", "rounds", "temperature"),
         *("hidden", "latent", "vae_epochs", "vae_lr", "base_epochs", "base_lr", "batch"),
     )
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -80,7 +76,6 @@ class Sfms(Method):
         Attributes:
             vectors: an .npy file (C, E) of the classes' vectors, in the protocol's order of
                 classes; empty for mean features.
-            vectors_digest: the beginning of its SHA-256, which makes it part of a run's key.
             subspaces: K.
             dims: q, of each.
             rounds: of their clustering.
@@ -98,8 +93,7 @@ class Sfms(Method):
             distillation: weight of it.
         """
 
-        vectors: str = ""
-        vectors_digest: str = ""
+        vectors: str = file_field()
         subspaces: Annotated[int, Field(gt=0)] = 3
         dims: Annotated[int, Field(gt=0)] = 8
         rounds: Annotated[int, Field(gt=0)] = 20
@@ -120,7 +114,7 @@ class Sfms(Method):
 
     def __init__(self, params: Any, context: MethodContext) -> None:
         super().__init__(params, context)
-        self.words = read_vectors(self.params.vectors, self.params.vectors_digest)
+        self.words = read_vectors(self.params.vectors)
         self.subspaces: Subspaces
         self.decoder: Decoder
         self.projections: torch.Tensor
@@ -129,17 +123,20 @@ class Sfms(Method):
 
     @classmethod
     def check(cls, params: Any, terms: Terms) -> None:
-        """Refuse subspaces as wide as the features, and vectors that lack classes."""
+        """Refuse subspaces as wide as the features, and vectors that do not serve."""
         if params.dims >= terms.feature_dim:
             raise UsageError(
                 f"sfms: dims = {params.dims}, and features have {terms.feature_dim}; lower dims"
             )
-        words = read_vectors(params.vectors, params.vectors_digest)
-        if words is not None and len(words) < terms.classes:
+        words = read_vectors(params.vectors)
+        if words is None:
+            return
+        if len(words) < terms.classes:
             raise UsageError(
                 f"sfms: {params.vectors} has vectors of {len(words)} classes, the protocol "
                 f"{terms.classes}; give one row for each, in the protocol's order"
             )
+        refuse_alike(params.vectors, words[: terms.classes])
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
         """Cluster the base features, and train the VAE and the projections on them."""
@@ -147,6 +144,8 @@ class Sfms(Method):
         features = self._embed(base)
         labels = classifier_rows(base, 0, features.device)
         mean, spread = features.mean(dim=0), features.std(dim=0)
+        if not bool(spread.any()):
+            raise DataError("sfms: all base features are equal; check the backbone's training")
         self.moments = torch.stack([mean, spread.clamp(min=SPREAD_FLOOR * float(spread.mean()))])
         self.vectors = self._vectors(base, features)
         self.subspaces = fitted(features, p.subspaces, p.dims, p.rounds, random.torch("subspaces"))
@@ -156,11 +155,7 @@ class Sfms(Method):
         standard = (features - self.moments[0]) / self.moments[1]
         given = F.normalize(self.vectors, dim=1)[labels]
         order = random.torch("vae", "order")
-        bound = train(vae, standard, given, p.vae_epochs, p.vae_lr, p.batch, order)
-        if not bool(torch.isfinite(bound)):
-            raise FscilError(
-                f"method 'sfms': the VAE's bound is {float(bound)}; lower vae_lr = {p.vae_lr:g}"
-            )
+        train(vae, standard, given, p.vae_epochs, p.vae_lr, p.batch, order)
         self.decoder = vae.decoder
         progress(0.6)
         self.projections = self._first_projections(random.torch("projections")).requires_grad_()
@@ -170,7 +165,7 @@ class Sfms(Method):
                 own = indices.to(features.device)
                 loss = F.cross_entropy(self._logits(features[own]), labels[own])
                 self._step(optimiser, loss, "base_lr", p.base_lr)
-        self._check_lengths(features, "base_lr", p.base_lr)
+        self._refuse_lost(features, "base_lr", p.base_lr)
         return self.state_dict()
 
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -204,8 +199,8 @@ class Sfms(Method):
                     old = self._logits(shown, before)[:, :earlier]
                 loss = loss + p.distillation * distillation(logits[:, :earlier], old)
             self._step(optimiser, loss, "lr", p.lr)
-        self._check_lengths(features, "lr", p.lr)
         self.projections = self.projections.detach()
+        self._refuse_lost(features, "lr", p.lr)
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return the logits (n, classes seen)."""
@@ -239,7 +234,8 @@ class Sfms(Method):
 
     def notes(self) -> dict[str, int | float | str]:
         """Return what the classes' vectors are."""
-        return {"class_vectors": "class means" if self.words is None else "of a file"}
+        file = self.params.vectors
+        return {"class_vectors": f"of {Path(file).name}" if file else "class means"}
 
     @torch.no_grad()
     def synthesised(self, classes: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -261,7 +257,9 @@ class Sfms(Method):
         if self.words is not None:
             return self.words[list(session.class_ids)].to(features.device)
         labels = session.labels.to(features.device)
-        return class_means(features, labels, session.class_ids).float()
+        means = class_means(features, labels, session.class_ids).float()
+        refuse_zero(means, session.class_ids)
+        return means
 
     def _first_projections(self, generator: torch.Generator) -> torch.Tensor:
         """Return the identity where vectors are mean features, else random ones (K, E, D)."""
@@ -280,18 +278,24 @@ class Sfms(Method):
         self, optimiser: torch.optim.Optimizer, loss: torch.Tensor, name: str, rate: float
     ) -> None:
         if not bool(torch.isfinite(loss)):
-            raise FscilError(f"method 'sfms': the loss is {loss.item()}; lower {name} = {rate:g}")
+            raise FscilError(
+                f"method 'sfms' diverges: the loss is {loss.item()}; lower {name} = {rate:g}"
+            )
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     @torch.no_grad()
-    def _check_lengths(self, features: torch.Tensor, name: str, rate: float) -> None:
-        """Refuse projections whose length overflows: every cosine would be 0."""
-        lengths = projected(features, self.projections).square().sum()
-        if not bool(torch.isfinite(lengths)):
+    def _refuse_lost(self, features: torch.Tensor, name: str, rate: float) -> None:
+        """Refuse projections that features (n, D) are too long under to be compared by cosine.
+
+        No loss shows that: such cosines are 0, for all classes alike.
+        """
+        lengths = projected(features, self.projections).norm(dim=2)
+        if not bool(torch.isfinite(lengths).all()):
             raise FscilError(
-                f"method 'sfms' diverges: its projections are not finite; lower {name} = {rate:g}"
+                f"method 'sfms' diverges: the length of a projection is not finite; lower {name} = "
+                f"{rate:g}"
             )
 
     def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
@@ -325,47 +329,3 @@ def distillation(logits: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
     """Return KL(old ‖ new) of the softmax of logits (n, C), a mean over samples."""
     target = F.log_softmax(old, dim=1)
     return F.kl_div(F.log_softmax(logits, dim=1), target, reduction="batchmean", log_target=True)
-
-
-def read_vectors(path: str, digest: str) -> torch.Tensor | None:
-    """Return the vectors (C, E) of a file, None without one.
-
-    Raises:
-        UsageError: there is no such file, it holds something else, or its digest is another.
-    """
-    if not path:
-        if digest:
-            raise UsageError(f"sfms: vectors_digest = {digest} is of no file; set vectors too")
-        return None
-    try:
-        content = Path(path).read_bytes()
-        vectors = np.load(io.BytesIO(content), allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"sfms: cannot read vectors from {path}: {error}") from error
-    found = hashlib.sha256(content).hexdigest()
-    if len(digest) < 8 or not found.startswith(digest):
-        raise UsageError(
-            f"sfms: the digest of {path} is {found[:12]}; set vectors_digest = {found[:12]}, so "
-            "that runs with other vectors have another key"
-        )
-    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
-        raise UsageError(f"sfms: {path} is no .npy file of numbers (classes, dimensions)")
-    rows = torch.from_numpy(vectors.astype(np.float32))
-    _refuse_empty(path, rows)
-    return rows
-
-
-def _refuse_empty(path: str, rows: torch.Tensor) -> None:
-    """Refuse vectors (C, E) without a direction, and classes that share one."""
-    lengths = rows.square().sum(dim=1)
-    for row in torch.nonzero(~(lengths.isfinite() & (lengths > 0))).flatten().tolist():
-        raise UsageError(
-            f"sfms: {path}: row {row} has length {float(lengths[row].sqrt()):g} in float32; a "
-            "class needs a vector of finite length above 0"
-        )
-    cosines = F.normalize(rows, dim=1) @ F.normalize(rows, dim=1).T
-    for row, other in torch.nonzero(cosines.triu(1) > 1 - SAME).tolist():
-        raise UsageError(
-            f"sfms: {path}: rows {row} and {other} point the same way; no score could tell these "
-            "classes apart"
-        )

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fscil_bench.errors import FscilError
+
 from .._shared.cosine import drawn_layer
 from .._shared.network import shuffled
 
@@ -91,10 +93,13 @@ def train(
         lr: learning rate.
         batch: samples of a step.
         generator: what order and codes are drawn from.
+
+    Raises:
+        FscilError: the bound or a weight is not finite.
     """
     optimiser = torch.optim.Adam(vae.parameters(), lr=lr)
     bound = features.new_zeros(())
-    for _ in range(epochs):
+    for epoch in range(epochs):
         bounds = []
         for indices in shuffled(len(features), batch, generator):
             own = indices.to(features.device)
@@ -107,4 +112,10 @@ def train(
             optimiser.step()
             bounds.append(-loss.detach())
         bound = torch.stack(bounds).mean()
+        lengths = torch.stack([bound, *(x.detach().norm() for x in vae.parameters())])
+        if not bool(torch.isfinite(lengths).all()):
+            raise FscilError(
+                f"method 'sfms': the VAE diverges in epoch {epoch + 1} of its training (loss "
+                f"{-float(bound):g}); lower vae_lr = {lr:g}"
+            )
     return bound
