@@ -234,8 +234,8 @@ def device_of(
     """
     if devices > 1 and options.device == "cpu":
         raise UsageError(
-            f"--devices {devices} --device cpu: workers train on one CPU each; leave --devices out, "
-            "or train the network before, without --jobs, --scheduler or --cluster"
+            f"--devices {devices} --device cpu: a worker trains in one process; leave --devices "
+            "out, or train the network before, without --jobs, --scheduler or --cluster"
         )
     if devices > 1 and (not pool.gpus or pool.most_gpus < devices):
         raise UsageError(
