@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fscil_bench.errors import FscilError
 from fscil_bench.methods._shared.cosine import cosine_logits
 from fscil_bench.methods.episodic.metafscil import (
     Gate,
@@ -215,3 +216,9 @@ def test_no_query_is_among_the_images_of_a_row() -> None:
     for number, asked in enumerate(queries):
         assert asked.isdisjoint(means.union(*shots[: number + 1]))
     assert len(rows) == len(base.labels)
+
+
+@pytest.mark.parametrize("name", ["meta_lr", "warm_up_lr", "lr"])
+def test_the_rate_that_spoils_the_meta_stage_is_named_in_its_first_sequence(name: str) -> None:
+    with pytest.raises(FscilError, match=rf"diverges in sequence 1 .*; lower {name} = 1e\+30$"):
+        made(0, **{name: 1e30})
