@@ -165,7 +165,7 @@ def _columns(group: str) -> list[Column]:
 def _heat_map(heat: pd.DataFrame, columns: Sequence[str]) -> Drawing:
     mean = heat["mean"].map("{:.2f}".format)
     width = (heat["high"] - heat["mean"]).map("\n±{:.2f}".format, na_action="ignore")
-    drawn = heat.assign(text=mean + width.fillna(""))
+    drawn = heat.assign(text=mean + width.astype(object).fillna(""))
     means = drawn.groupby("method", sort=False)["mean"].mean()
     best_first = means.sort_values(ascending=False, kind="stable").index
     values, words = (

@@ -298,8 +298,11 @@ def test_a_training_takes_a_gpu_and_runs_on_frozen_features_none(
 def test_a_training_on_several_devices_takes_one_worker_with_as_many_gpus() -> None:
     pool = places.Pool(client=None, count=2, gpus=1, threads=1, most_gpus=4)
     assert places.device_of(pool, Options(), True, devices=4) == ("cuda", {"GPU": 4.0})
-    for options, most in ((Options(), 2), (Options(device="cpu"), 4)):
-        with pytest.raises(UsageError, match="--devices 4: no worker has so many GPUs"):
+    for options, most, told in (
+        (Options(), 2, "--devices 4: no worker has so many GPUs"),
+        (Options(device="cpu"), 4, "--devices 4 --device cpu: a worker trains in one process"),
+    ):
+        with pytest.raises(UsageError, match=told):
             places.device_of(replace(pool, most_gpus=most), options, True, devices=4)
 
 

@@ -363,7 +363,7 @@ def test_a_table_says_that_features_come_from_a_file(toy: Any, exported: Path) -
     title = run.spec.representation.pretraining
     assert f"features from a file: {title}" in text
     assert f"NCM (features={title}" in text
-    assert "ncm [exported" in fb.make_report("grid", toy.toml, **kept).text
+    assert "ncm [features exported" in fb.make_report("grid", toy.toml, **kept).text
     registry = load_registry(toy.plugins)
     assert "--features PATH/TO/exported" in command_for(run.spec, registry)
 
