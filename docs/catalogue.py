@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import logging
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -48,6 +49,22 @@ AT_TOP = {
     "examples/": "examples.md",
 }
 """What lies at the repository's top -> what the site calls it."""
+ELSEWHERE = {
+    **AT_TOP,
+    "fscil_bench/backbones/": "catalogue/backbones/index.md",
+    "fscil_bench/cli/": "cli.md",
+    "fscil_bench/method.py": "api.md#fscil_bench.method",
+    "fscil_bench/reporting/measures.py": "catalogue/measures.md",
+    "fscil_bench/representation.py": "catalogue/representations/index.md",
+    "methods/": "catalogue/methods/index.md",
+    "protocols/": "catalogue/protocols/index.md",
+    "protocols/cifar100.toml": "catalogue/protocols/cifar100.md",
+    "reports/": "catalogue/reports/index.md",
+    "reports/grid/": "catalogue/reports/grid.md",
+}
+"""What pages link outside of docs/, where the repository has it -> the site's page of it."""
+LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)\s#]+)")
+"""Where a relative link of Markdown leads, without its anchor."""
 NUMBERS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 Pages = dict[str, str]
 
@@ -76,11 +93,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(text: str, page: Page, **_: Any) -> str:
-    """Turn links to files at the repository's top into links to their pages."""
-    up = "../" * page.file.src_uri.count("/")
-    for name, place in AT_TOP.items():
-        text = text.replace(f"]({up}../{name}", f"]({up}{place}")
-    return text
+    """Turn links to what the repository has outside of docs/ into links to the site's pages."""
+    return relinked(text, f"docs/{page.file.src_uri}", page.file.src_uri)
+
+
+def relinked(text: str, source: str, place: str) -> str:
+    """Return a page's text with its links as the site has them.
+
+    Args:
+        text: Markdown.
+        source: the file that it is in, from the repository's top.
+        place: what the site calls the page.
+
+    A strict build names a link to what the site has no page of.
+    """
+
+    def site(link: re.Match[str]) -> str:
+        meant = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[0]))
+        name = meant + "/" * link[0].endswith("/")
+        found = ELSEWHERE.get(name, meant.removeprefix("docs/"))
+        return posixpath.relpath(found, posixpath.dirname(place) or ".")
+
+    return LINK.sub(site, text)
 
 
 @cache
@@ -89,7 +123,7 @@ def pages() -> Pages:
     registry = load_registry()
     found: Pages = {"catalogue/measures.md": _measures(), "cli.md": _commands()}
     for name, place in AT_TOP.items():
-        found[place] = _examples() if name.endswith("/") else _from_top(ROOT / name)
+        found[place] = _examples() if name.endswith("/") else _from_top(name, place)
     for kind, title in FOLDERS.items():
         plugins = _plugins(registry, kind)
         found[f"{_folder(kind)}/index.md"] = _overview(title, plugins)
@@ -122,11 +156,8 @@ def _nav(plugin: Plugin) -> dict[str, str]:
     return {plugin.name: _place(plugin)}
 
 
-def _from_top(file: Path) -> str:
-    text = file.read_text(encoding="utf-8").replace("](docs/", "](")
-    for name, place in AT_TOP.items():
-        text = text.replace(f"]({name}", f"]({place}")
-    return text
+def _from_top(name: str, place: str) -> str:
+    return relinked((ROOT / name).read_text(encoding="utf-8"), name, place)
 
 
 def prose(text: str) -> str:
@@ -392,12 +423,13 @@ def _leaves(command: Any, words: str) -> Iterator[tuple[str, Any]]:
 
 
 def _examples() -> str:
-    """Return the page of the scripts in `examples/`."""
-    parts = ["# Examples", "Scripts of the folder `examples/`; each runs in seconds."]
-    for file in sorted((ROOT / "examples").glob("*.py")):
-        text = file.read_text(encoding="utf-8")
-        about = ast.get_docstring(ast.parse(text)) or ""
-        parts += [f"## {file.name}", prose(about), f"```python\n{text.strip()}\n```"]
+    """Return the page of the scripts in `examples/`, in the order of its README."""
+    about = (ROOT / "examples/README.md").read_text(encoding="utf-8")
+    parts = [re.sub(r"\((\w+)\.py\)", r"(#\1py)", about).strip()]
+    for name in dict.fromkeys(re.findall(r"\((\w+\.py)\)", about)):
+        text = (ROOT / "examples" / name).read_text(encoding="utf-8")
+        told = ast.get_docstring(ast.parse(text)) or ""
+        parts += [f"## {name}", prose(told), f"```python\n{text.strip()}\n```"]
     return "\n\n".join(parts) + "\n"
 
 

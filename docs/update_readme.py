@@ -6,8 +6,10 @@ What stands between `<!-- table: PROTOCOL/REPORT -->` and `<!-- end of table -->
 report's first table of what was measured, with the note on all its rows and a link to a copy of
 the report; of a report on a part of the rows the part's folder follows, PROTOCOL/REPORT/PART.
 `<!-- published: PROTOCOL/REPORT: ROW; ROW -->` becomes those rows of the report's table of
-published figures. `![…](docs/FIGURE-PROTOCOL.png)` becomes a copy of that figure, of several that
-beside a table of the same file. Copies lie in `docs`; a file in it links them without the folder.
+published figures. `<!-- verdicts: PLACE: PLACE; PLACE -->` becomes the last column of the first
+table of each of these reports, beside the first two of the first.
+`![…](docs/FIGURE-PROTOCOL.png)` becomes a copy of that figure, of several that beside a table of
+the same file. Copies lie in `docs`; a file in it links them without the folder.
 A report, row or figure that RESULTS has not leaves things as they are, and is named.
 """
 
@@ -22,7 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
-    r"(<!-- (table|published): ([^\s:]+)(?:: (.+?))? -->).*?(<!-- end of table -->)", re.DOTALL
+    r"(<!-- (table|published|verdicts): ([^\s:]+)(?:: (.+?))? -->).*?(<!-- end of table -->)",
+    re.DOTALL,
 )
 PICTURE = re.compile(r"!\[[^\]]*\]\((?:docs/)?([a-z]+(?:-[a-z]+)*)-(\w+)\.png\)")
 PUBLISHED = "| Published |"
@@ -41,7 +44,7 @@ def update(file: Path, reports: Path) -> None:
     """Update one file, and the copies that it links."""
     text = file.read_text(encoding="utf-8")
     docs = file.parent if file.parent.name == "docs" else file.parent / "docs"
-    places = [place for _, _, place, _, _ in BLOCK.findall(text)]
+    places = [each for block in BLOCK.findall(text) for each in _places(*block[1:4])]
     copied = {_copy(place): _file(reports, place) for place in places}
     for stem, protocol in PICTURE.findall(text):
         own = [reports / place for place in places if place.split("/")[0] == protocol]
@@ -64,11 +67,19 @@ def with_tables(text: str, reports: Path, links: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         begin, kind, place, names, end = match.groups()
+        if kind == "verdicts":
+            files = {each: _file(reports, each) for each in _places(kind, place, names)}
+            if lacking := [each for each, own in files.items() if not own.exists()]:
+                print(f"left as it is: {begin}, of which there is no {', '.join(lacking)}")
+                return match[0]
+            all_notes = ", ".join(f"[{p.split('/')[0]}]({links}{_copy(p)})" for p in files)
+            table = _side_by_side([*files.values()])
+            return "\n".join([begin, "", *table, "", f"All notes: {all_notes}", "", end])
         file = _file(reports, place)
         if not file.exists():
             return match[0]
-        lines = file.read_text(encoding="utf-8").splitlines()
         wanted = [name.strip() for name in names.split(";")] if names else []
+        lines = file.read_text(encoding="utf-8").splitlines()
         table = _table(lines, kind == "published", wanted)
         if not table:
             print(f"left as it is: {begin}, of which {file.name} has no table or not all rows")
@@ -93,10 +104,31 @@ def _table(lines: Sequence[str], published: bool, wanted: Sequence[str]) -> list
     return []
 
 
+def _side_by_side(files: Sequence[Path]) -> list[str]:
+    """Return the last columns of reports' first tables, by protocol, beside two of the first."""
+    rows: dict[str, list[str]] = {}
+    for file in files:
+        title, *lines = file.read_text(encoding="utf-8").splitlines()
+        header, _, *body = _table(lines, False, [])
+        protocol = title.rpartition(": ")[2]
+        for row in (header, *body):
+            cells = row.removeprefix("| ").removesuffix(" |").split(" | ")
+            own = rows.setdefault(cells[0], cells[:2])
+            own.append(protocol if row is header else cells[-1])
+    header, *body = (f"| {' | '.join(cells)} |" for cells in rows.values())
+    return [header, "| --- " * (len(files) + 2) + "|", *body]
+
+
 def _tables(lines: Sequence[str]) -> Iterator[list[str]]:
     for is_row, group in groupby(lines, key=lambda line: line.startswith("|")):
         if is_row:
             yield list(group)
+
+
+def _places(kind: str, place: str, names: str) -> list[str]:
+    """Return the places of the reports that a block draws from."""
+    further = names.split(";") if kind == "verdicts" and names else []
+    return [place, *(each.strip() for each in further)]
 
 
 def _file(reports: Path, place: str) -> Path:

@@ -543,7 +543,9 @@ def make_report(
         raise type(error)("\n".join([str(error), *notes])) from error
     told = "\n".join(output.warnings)
     untold = (problem for problem in unread if problem not in told)
-    output = replace(output, warnings=(*output.warnings, *untold), failures=failures)
+    missing = tuple(map(options.completed, output.missing))
+    warned = (*output.warnings, *untold)
+    output = replace(output, missing=missing, warnings=warned, failures=failures)
     if strict:
         refuse_unread(output, options)
     return output

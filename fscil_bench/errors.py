@@ -7,9 +7,16 @@ from difflib import get_close_matches
 
 
 class FscilError(Exception):
-    """A failure that is explained in its message; the command line exits with `exit_code`."""
+    """A failure that is explained in its message; the command line exits with `exit_code`.
+
+    `remedy` are the options that make the same command work, where its message names some.
+    """
 
     exit_code = 1
+
+    def __init__(self, *args: object, remedy: Sequence[str] = ()) -> None:
+        super().__init__(*args)
+        self.remedy = tuple(remedy)
 
 
 class UsageError(FscilError):

@@ -12,6 +12,8 @@ from typing import Any, SupportsIndex
 from fscil_bench.errors import UsageError, nearest, shown
 
 DATA_VARIABLE = "FSCIL_BENCH_DATA"
+PLACES = ("data_root", "results", "cache", "unofficial_data", "skip_broken")
+"""Options that a command must repeat to find the same data and results, and take them."""
 KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("device", "precision"), (str, "its name, as text")),
     **dict.fromkeys(("unofficial_data", "skip_broken"), (bool, "True or False")),
@@ -61,8 +63,8 @@ class Options:
     )
     network: Path | str | None = option(
         None,
-        told="Take this network instead of training one: released, a name, or a file; see "
-        "`networks list`.",
+        told="Take this network instead of training one: released (this suite's own), a name, or a "
+        "file; see `networks list`.",
     )
     unofficial_data: bool = option(
         False, "--unofficial-data", told="Use a copy that is not the published one."
@@ -90,7 +92,8 @@ class Options:
         if isinstance(files, bytes) or not isinstance(files, Iterable):
             raise UsageError(f"plugins = {shown(files)}: give the path of a file, or several")
         object.__setattr__(self, "plugins", tuple(files))
-        for name, value in [*vars(self).items(), *(("plugins", each) for each in self.plugins)]:
+        own = [(each.name, getattr(self, each.name)) for each in fields(Options)]
+        for name, value in [*own, *(("plugins", each) for each in self.plugins)]:
             kind, told = KINDS.get(name, (str | Path | None, "a path"))
             if not isinstance(value, kind) and value is not self.plugins:
                 raise UsageError(f"{name} = {shown(value)}: give {told}")
@@ -154,6 +157,13 @@ class Options:
     def command(self, *words: str, only: Sequence[str] = ()) -> str:
         """Return a command that works when pasted: with the options given, or `only` some."""
         return f"fscil-bench {shlex.join([*words, *self.words(*only)])}"
+
+    def completed(self, command: str) -> str:
+        """Return a command with those options of `PLACES` that are given and that it lacks."""
+        there = shlex.split(command)
+        lacking = [self.words(name) for name in PLACES]
+        more = [word for words in lacking if words and words[0] not in there for word in words]
+        return f"{command} {shlex.join(more)}" if more else command
 
     @property
     def data_roots(self) -> tuple[Path, ...]:

@@ -124,8 +124,9 @@ class Document:
 class ReportOutput:
     """A document as written: `text` (Markdown, for the terminal), its files, and what it lacked.
 
-    `missing` holds the commands that would make what the report needs and did not find;
-    `warnings` what could not be read; `failures` which missing runs could not be made, and why.
+    `missing` holds the commands that would make what the report needs and did not find, with the
+    options that name its data and results; `warnings` what could not be read; `failures` which
+    missing runs could not be made, and why.
     """
 
     document: Document = field(repr=False)

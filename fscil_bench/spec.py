@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from fscil_bench.backbone import Transform
-from fscil_bench.protocol import ImageSpec, Protocol, Recipe
+from fscil_bench.protocol import FEATURES, ImageSpec, Protocol, Recipe
 
 Precision = Literal["fp32", "bf16"]
 Views = Literal["plain", "flip"]
@@ -120,6 +120,18 @@ class RunSpec(BaseModel):
         return digest_of(
             [self.code, self.engine, self.shots, rep.code, rep.engine, rep.backbone_code]
         )
+
+
+def features_name(brought: RepresentationSpec) -> str:
+    """Return the name of the file that features come from; empty if they come from a network."""
+    from_file = brought.backbone == FEATURES
+    return brought.pretraining.partition(" (sha256 ")[0] if from_file else ""
+
+
+def brought_title(brought: RepresentationSpec) -> str:
+    """Return what stands before a method, as people call it: a representation, or such a file."""
+    name = features_name(brought)
+    return f"{FEATURES} {name}" if name else brought.name
 
 
 def digest_of(value: Any) -> str:

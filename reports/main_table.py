@@ -18,7 +18,7 @@ from fscil_bench.reporting.accuracy import (
 from fscil_bench.reporting.choice import Chosen, meant_rows, own_rows, usual_rows
 from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.figures import curves, far_sentence
-from fscil_bench.reporting.lacks import lacking_runs
+from fscil_bench.reporting.lacks import lacking_runs, lacking_scores
 from fscil_bench.reporting.measures import MEASURES, formulas, named_measures
 from fscil_bench.reporting.usual import registered_protocol
 
@@ -31,7 +31,7 @@ from .published import (
 
 ABOUT = (
     "Accuracy in each session, its average, drop and retention, and the last session's accuracy "
-    "on base and new classes; all in %."
+    "on base and new classes; all in %. Rows stand by their last session, the best at the end."
 )
 
 
@@ -88,7 +88,8 @@ class MainTable(Report):
         shown = [known[name] for name in rows.frame["method"].unique() if name in known]
         papers = "\n\n".join(dict.fromkeys(plugin.bibtex for plugin in shown if plugin.bibtex))
         attached = {"references.bib": f"{papers}\n"} if papers else {}
-        title, lacks = title_of(spec.protocol), lacking_runs(rows)
+        title = title_of(spec.protocol)
+        lacks = [*lacking_runs(rows), *lacking_scores(rows, summary)]
         return Document(title, parts, lacks, found.problems, attached)
 
     def _table(self, rows: Chosen, summary: Sequence[str]) -> Table:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import posixpath
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -12,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
-import click
 import pytest
 import typer
 
@@ -22,7 +24,7 @@ from fscil_bench.plugins.registry import GROUPS, load_registry
 
 ROOT = Path(__file__).parents[1]
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*TOP, ROOT / "examples/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMED = {"--method": "method", "--representation": "representation", "--protocol": "protocol"}
 """Options whose values are names of plug-ins."""
 
@@ -40,7 +42,7 @@ def test_commands_are_understood_and_name_what_there_is(page: Path) -> None:
     registry = load_registry()
     for words in commands(page):
         command, rest = typer.main.get_command(app), words
-        while isinstance(command, click.Group):
+        while hasattr(command, "commands"):
             command, rest = command.commands[rest[0]], rest[1:]
         context = command.make_context("fscil-bench", list(rest))
         if "--plugin" in words:
@@ -51,6 +53,37 @@ def test_commands_are_understood_and_name_what_there_is(page: Path) -> None:
                 assert name in GROUPS or name.endswith(".toml") or registry.get(kind, name)
         if command.name == "report":
             assert registry.get("report", context.params["name"])
+
+
+def links(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield where a page's relative links lead in the repository, and their anchors."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    folder = page.parent.relative_to(ROOT).as_posix()
+    for target, anchor in re.findall(r"\]\((?!\w+:)([^)\s#]*)#?([^)\s]*)\)", text):
+        own = posixpath.normpath(posixpath.join(folder, target))
+        yield (own if target else page.relative_to(ROOT).as_posix()), anchor
+
+
+@pytest.fixture(scope="module")
+def in_git() -> set[str]:
+    """Return all files that are in git, and the folders that they lie in."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    files = [Path(name) for name in filter(None, listing.stdout.split("\0"))]
+    return {each.as_posix() for file in files for each in (file, *file.parents)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_what_the_repository_has(page: Path, in_git: set[str]) -> None:
+    for target, anchor in links(page):
+        assert target in in_git
+        if anchor:
+            headings = re.findall(r"^#+ (.+)", (ROOT / target).read_text("utf-8"), re.MULTILINE)
+            slugs = [re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings]
+            assert anchor in slugs
 
 
 def plugin_blocks() -> Iterator[tuple[str, str]]:
@@ -70,9 +103,10 @@ def test_plugins_that_pages_show_keep_their_contract(tmp_path: Path) -> None:
 
 
 def test_there_is_something_to_understand() -> None:
-    found = {page.name: len(list(commands(page))) for page in PAGES}
-    assert found["README.md"] >= 5
+    found = {page: len(list(commands(page))) for page in PAGES}
+    assert found[ROOT / "README.md"] >= 5
     assert sum(found.values()) > 50
+    assert sum(len(list(links(page))) for page in PAGES) > 60
 
 
 def test_the_version_has_one_place() -> None:

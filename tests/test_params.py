@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field
 
 from fscil_bench.errors import UsageError
-from fscil_bench.params import params_dict, parse_params
+from fscil_bench.params import file_field, files_of, params_dict, parse_params
 
 
 @dataclass(frozen=True)
@@ -53,3 +55,35 @@ def test_strings_are_typed_by_the_fields() -> None:
 def test_a_bad_value_is_named(values: dict[str, str], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         parse_params("method 'x'", Params, values)
+
+
+@dataclass(frozen=True)
+class Reading:
+    words: str = file_field()
+    steps: int = 1
+
+
+def test_a_file_is_found_from_anywhere_and_told_by_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"some words"
+    (tmp_path / "one").mkdir()
+    for name in ("one/words.npy", "others.npy"):
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    params = parse_params("x", Reading, {"words": "one/words.npy"})
+    monkeypatch.chdir(tmp_path / "one")
+    assert files_of(params) == {"words": str(tmp_path / "one/words.npy")}
+    told = f"sha256-{hashlib.sha256(content).hexdigest()[:12]}"
+    other = parse_params("x", Reading, {"words": Path("../others.npy")})
+    assert params_dict(params) == params_dict(other) == {"words": told, "steps": 1}
+    (tmp_path / "others.npy").write_bytes(b"other words")
+    assert params_dict(other) != params_dict(params)
+    for none in ("", "  "):
+        assert parse_params("x", Reading, {"words": none}) == Reading()
+
+
+@pytest.mark.parametrize("name", ["none.npy", "."])
+def test_a_file_that_is_not_there_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"x: words = '.*': there is no such file"):
+        parse_params("x", Reading, {"words": str(tmp_path / name)})

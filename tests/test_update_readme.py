@@ -141,3 +141,33 @@ def test_a_page_of_the_docs_links_copies_beside_it(tmp_path: Path) -> None:
     assert (docs / "results.md").read_text() == page
     assert (tmp_path / "README.md").read_text() == begin + NEW + end
     assert (docs / "curve-toy.png").read_bytes() == b"new picture"
+
+
+def test_verdicts_of_several_reports_stand_side_by_side(tmp_path: Path) -> None:
+    for name, verdicts in (("toy", ("holds", "no")), ("other", ("no", "open"))):
+        folder = tmp_path / "results" / "reports" / name / "claims"
+        folder.mkdir(parents=True)
+        rows = [f"| ({c}) | said {c} | 1 | {v} |" for c, v in zip("ab", verdicts, strict=True)]
+        head = [f"# Which hold: {name.title()} ({name})", "", "| Claim | Said | Mean | Verdict |"]
+        (folder / "claims.md").write_text("\n".join([*head, "| --- | --- | ---: | --- |", *rows]))
+    readme, begin = tmp_path / "docs" / "results.md", "<!-- verdicts: toy/claims: other/claims -->"
+    readme.parent.mkdir()
+    readme.write_text(f"{begin}\n<!-- end of table -->\n")
+    assert update(tmp_path, "docs/results.md") == []
+    assert readme.read_text().splitlines() == [
+        begin,
+        "",
+        "| Claim | Said | Toy (toy) | Other (other) |",
+        "| --- | --- | --- | --- |",
+        "| (a) | said a | holds | no |",
+        "| (b) | said b | no | open |",
+        "",
+        "All notes: [toy](claims-toy.md), [other](claims-other.md)",
+        "",
+        "<!-- end of table -->",
+    ]
+    assert (readme.parent / "claims-other.md").exists()
+    (tmp_path / "results" / "reports" / "other" / "claims" / "claims.md").unlink()
+    told = update(tmp_path, "docs/results.md")
+    assert any("of which there is no other/claims" in line for line in told)
+    assert "| (a) | said a | holds | no |" in readme.read_text()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fscil_bench import __version__
 from fscil_bench.cli.check import check
@@ -20,7 +21,7 @@ from fscil_bench.cli.grids import show_grid, status
 from fscil_bench.cli.networks import networks_app
 from fscil_bench.cli.options import (
     NO_TEXTS,
-    PLACES,
+    TYPED,
     Asked,
     Force,
     Methods,
@@ -41,7 +42,7 @@ from fscil_bench.cli.results import results_app
 from fscil_bench.cli.tune import tune
 from fscil_bench.errors import FscilError, StoreError
 from fscil_bench.grids.workers import Workers
-from fscil_bench.options import Options, given_path
+from fscil_bench.options import PLACES, Options, given_path
 from fscil_bench.request import parse_seeds, words
 
 if TYPE_CHECKING:
@@ -49,7 +50,22 @@ if TYPE_CHECKING:
     from fscil_bench.protocol import Protocol
     from fscil_bench.store.runs import StoredRun
 
+
+class _Root(TyperGroup):
+    """Keeps the words that were typed, for messages that repeat a command."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Return the context of a command, with the words."""
+        typed = tuple(args)
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[TYPED] = typed
+        return context
+
+
 app = typer.Typer(
+    cls=_Root,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -121,6 +137,7 @@ def run(
     from fscil_bench.grids.execution import run_grid
     from fscil_bench.grids.graph import rows_of
     from fscil_bench.running.series import make_all
+    from fscil_bench.store.files import now
 
     bench = open_workbench(options)
     requests = asked.requests(bench, overrides)
@@ -137,6 +154,7 @@ def run(
         for name, request in zip(names, first, strict=True)
     }
     finished: list[StoredRun] = []
+    started = now()
 
     def told(title: str, made: StoredRun | BaseException) -> None:
         if isinstance(made, BaseException):
@@ -144,7 +162,8 @@ def run(
             complain(made, debug)
         else:
             finished.append(made)
-            bench.progress.say(f"{title}: {summary_line(made)}")
+            known = "stored already, not made again; " * (made.record.created < started)
+            bench.progress.say(f"{title}: {known}{summary_line(made)}")
 
     try:
         if workers.named:
@@ -256,6 +275,9 @@ def report(
         say(f"warning: {warning}")
     for file in output.files:
         say(f"wrote {file}")
+    for file in output.files:
+        if file.suffix == ".html" and file.stem == "index":
+            say(f"open in a browser: {file.resolve().as_uri()}")
     _say_missing(output.missing, options)
     if output.failures:
         reasons = listed(output.failures)
@@ -265,13 +287,13 @@ def report(
 
 
 def _say_missing(commands: Sequence[str], options: Options) -> None:
-    """Say the commands of missing runs as they work for the data and results that were named."""
+    """Say the commands of missing runs, if they must name data or results that were named."""
     places = shlex.join(options.words(*PLACES))
     if not commands or not places:
         return
     say("missing runs, for these results:")
     for each in commands[:MOST_COMMANDS]:
-        say(f"  {each} {places}")
+        say(f"  {each}")
     if len(commands) > MOST_COMMANDS:
         say(f"  and {len(commands) - MOST_COMMANDS} more: add {places}")
 
@@ -303,6 +325,7 @@ def _describe_params(value: Any) -> str:
 
 def _list_runs(options: Options, registry: Registry) -> None:
     from fscil_bench.running.commands import named_with_changes
+    from fscil_bench.spec import brought_title
     from fscil_bench.store.runs import Store
 
     store = Store.of(options)
@@ -317,7 +340,7 @@ def _list_runs(options: Options, registry: Registry) -> None:
         show(
             f"{run_.key}  {run_.record.created}  {spec.protocol.name}  "
             f"{named_with_changes(spec, registry)} ({spec.protocol.way_text}-way "
-            f"{spec.protocol.shot}-shot, {brought.name}, {spec.split}, seed {spec.seed}, "
+            f"{spec.protocol.shot}-shot, {brought_title(brought)}, {spec.split}, seed {spec.seed}, "
             f"representation seed {brought.seed}{_changes(spec.protocol, registry)})  "
             f"last {100 * last:.2f} %"
         )
@@ -341,7 +364,9 @@ def _changes(protocol: Protocol, registry: Registry) -> str:
 
 def _list_episodes(options: Options, registry: Registry) -> None:
     from fscil_bench.episodes.store import episodes_row, stored_episodes
+    from fscil_bench.reporting.tables import mean_text
     from fscil_bench.running.commands import named_with_changes
+    from fscil_bench.spec import brought_title
     from fscil_bench.store.runs import Store
 
     store = Store.of(options)
@@ -352,14 +377,15 @@ def _list_episodes(options: Options, registry: Registry) -> None:
         except StoreError as error:
             problems.append(error)
             continue
+        brought = brought_title(each.spec.run.representation)
         show(
             f"{row['key']}  {row['created']}  {row['protocol']}  "
             f"{named_with_changes(each.spec.run, registry)} ({each.spec.design.title}, "
-            f"{row['queries']} queries, {row['representation']}, seed {row['seed']}, "
+            f"{row['queries']} queries, {brought}, seed {row['seed']}, "
             f"representation seed {row['representation_seed']}"
             f"{_changes(each.spec.run.protocol, registry)})  "
-            f"{100 * row['accuracy']:.2f} ± {100 * row['half_width']:.2f} % over "
-            f"{row['episodes']} episodes"
+            f"{mean_text(100 * row['accuracy'], 100 * row['half_width'])} % over "
+            f"{row['episodes']} episode{'s' * (row['episodes'] > 1)}"
         )
     for problem in problems:
         say(f"warning: {problem}")

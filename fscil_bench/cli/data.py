@@ -205,13 +205,14 @@ def scan(
 
     An error leaves no file, and `> FILE` an empty one.
     """
-    from fscil_bench.data.scan import free_name, scan_features
+    from fscil_bench.data.scan import free_name, place_from, scan_features
     from fscil_bench.data.scan import scan as scanned
     from fscil_bench.plugins.registry import load_registry
     from fscil_bench.store.files import write_text
 
-    place = given_path(folder)
-    if (place is None) == (features is None):
+    given = given_path(folder)
+    place = given if features is None else features
+    if place is None or None not in (given, features):
         raise UsageError(
             "FOLDER and --features: name a folder of images (. for this one), or a file of features"
         )
@@ -219,19 +220,21 @@ def scan(
         _check_target(out, force)
     elif force:
         raise UsageError("--force goes with --out FILE")
-    if features is not None:
+    at = out.parent if out is not None else None
+    if features is None:
+        text = scanned(place, way, shot, base, at=at)
+    else:
         name = free_name(out, load_registry()) if out is not None else None
-        text, remarks = scan_features(features, way, shot, base, name)
+        text, remarks = scan_features(place, way, shot, base, name, at)
         for remark in remarks:
             say(remark)
-    else:
-        assert place is not None
-        text = scanned(place, way, shot, base)
     if out is None:
         show(text.rstrip())
         return
     write_text(out, text)
-    say(f"wrote {out}")
+    named = place_from(place, at)
+    elsewhere = f"; its data lie elsewhere, so that it names their whole path, {named}"
+    say(f"wrote {out}{elsewhere * Path(named).is_absolute()}")
 
 
 def _remove(path: Path) -> None:

@@ -43,6 +43,7 @@ def episodes(
     """
     from fscil_bench.episodes.run import plan_episodes, run_episodes
     from fscil_bench.params import parse_params
+    from fscil_bench.reporting.tables import mean_text
     from fscil_bench.request import Design
     from fscil_bench.running.series import make_all
 
@@ -66,8 +67,8 @@ def episodes(
             return
         accuracy = made.accuracy
         bench.progress.say(
-            f"{title}: {100 * accuracy.mean:.2f} ± {100 * accuracy.half_width:.2f} % over "
-            f"{accuracy.count} episodes  [{made.folder}]"
+            f"{title}: {mean_text(100 * accuracy.mean, 100 * accuracy.half_width)} % over "
+            f"{accuracy.count} episode{'s' * (accuracy.count > 1)}  [{made.folder}]"
         )
 
     try:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from fscil_bench.spec import RepresentationSpec
     from fscil_bench.store.runs import RunRecord, Store
 
+OWN = (
+    "trained by this suite, not by the papers' authors; `--network released` takes its protocol's:"
+)
+"""What is said of the networks that come along."""
 networks_app = typer.Typer(
     no_args_is_help=True, help="List, show and export networks that --network takes."
 )
@@ -31,6 +35,7 @@ def list_(options: Options) -> None:
     from fscil_bench.store.runs import Store, told_flag
     from fscil_bench.training.networks import packaged_networks, stored_networks
 
+    say(OWN)
     for network in packaged_networks(load_registry()):
         card, size = network.card, network.path.stat().st_size
         flags = "".join(f", {told_flag(flag)}" for flag in card.copy_flags)

@@ -22,7 +22,7 @@ import typer
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, UsageError, nearest, shown
-from fscil_bench.options import Options, given_path, option
+from fscil_bench.options import PLACES, Options, given_path, option
 from fscil_bench.progress import printable
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from fscil_bench.running.workbench import Workbench
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-PLACES = ("data_root", "results", "cache", "unofficial_data", "skip_broken")
-"""Options that a command must repeat to find the same data and results, and take them."""
+TYPED = "fscil_bench.typed"
+"""Under which a command's context has the words that were typed."""
 NO_TEXTS: list[str] = []
 """The default of options that can be repeated; typer reads it, nothing changes it."""
 
@@ -207,8 +207,9 @@ def command(
         @functools.wraps(function)
         def called(**given: Any) -> None:
             debug = given["debug"] if "debug" in own else given.pop("debug")
+            typed = given.pop("context").meta[TYPED]
             values = {name: given.pop(name) for name in flat}
-            with _explained(debug):
+            with _explained(debug, typed):
                 _refuse_nul({**given, **values})
                 for name, group in groups.items():
                     mine = [each.name for each in fields(group) if each.name in values]
@@ -227,9 +228,10 @@ def command(
                 if each.name in flat
             ]
             parameters = [*offered, *parameters] if group is Asked else [*parameters, *offered]
+        keyword = inspect.Parameter.KEYWORD_ONLY
         if "debug" not in own:
-            keyword = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter("debug", keyword, default=False, annotation=Debug))
+        parameters.append(inspect.Parameter("context", keyword, annotation=typer.Context))
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {each.name: each.annotation for each in parameters}
         return called
@@ -262,13 +264,15 @@ def _refuse_nul(given: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _explained(debug: bool) -> Iterator[None]:
-    """Turn errors into one message and an exit code."""
+def _explained(debug: bool, typed: Sequence[str]) -> Iterator[None]:
+    """Turn errors into one message and an exit code; `typed` are the words of the command."""
     try:
         with _plain_warnings():
             yield
     except FscilError as error:
         complain(error, debug)
+        if error.remedy:
+            say(f"the whole command: {shlex.join(['fscil-bench', *typed, *error.remedy])}")
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         say(

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 from fscil_bench.metrics import average_accuracy, mean_interval
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import FEATURES
-from fscil_bench.reporting.tables import escape_markdown
+from fscil_bench.reporting.tables import NOTHING, UNBOUNDED, escape_markdown, mean_text
 from fscil_bench.running.commands import named_with_changes
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RunSpec, brought_title
 from fscil_bench.store.runs import StoredRun
 
 FIGURES: dict[str, Callable[[StoredRun], float]] = {
@@ -51,17 +50,15 @@ def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:
         ]
         cells += [_cell([figure(run) for run in own]) for figure in FIGURES.values()]
         lines.append(f"| {' | '.join(map(escape_markdown, cells))} |")
-    return "\n".join(lines)
+    unbounded = any(f"± {NOTHING}" in line for line in lines)
+    return "\n".join([*lines, *(["", UNBOUNDED] if unbounded else [])])
 
 
 def _brought(spec: RunSpec) -> str:
-    brought = spec.representation
-    name = FEATURES if brought.backbone == FEATURES else brought.name
+    name = brought_title(spec.representation)
     return name if spec.views == "plain" else f"{name} + {spec.views}"
 
 
 def _cell(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return f"{100 * values[0]:.2f}"
-    interval = mean_interval(values)
-    return f"{100 * interval.mean:.2f} ± {100 * interval.half_width:.2f}"
+    found = mean_interval([100 * value for value in values])
+    return mean_text(found.mean, found.half_width)

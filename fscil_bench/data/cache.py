@@ -24,7 +24,7 @@ from fscil_bench.data.reader import (
     Source,
     file_digest,
 )
-from fscil_bench.errors import DataError
+from fscil_bench.errors import DataError, UsageError
 from fscil_bench.progress import Progress
 from fscil_bench.spec import digest_of
 from fscil_bench.store.caches import changed_file, mark, remembered_digests
@@ -73,10 +73,7 @@ class ImageCache:
         """
         source = reader.find(roots, self.digest)
         if self.refuses(source):
-            raise DataError(
-                f"data set {reader.name!r}: {source.unofficial}; --unofficial-data uses this copy "
-                "all the same, and marks the run and its row in every table"
-            )
+            raise _refused(reader, source, request, check)
         images = request.images
         preparation = [request.classes, images.size, images.resize, dict(request.options)]
         identity = [FORMAT, reader.name, code, source.digest, preparation, self.skip_broken]
@@ -253,6 +250,24 @@ def _save_labels(folder: Path, half: str, items: Sequence[Item], numbers: np.nda
     labels = np.array([item.label for item in items], dtype=np.int64)
     np.save(folder / f"{half}_labels.npy", labels)
     np.save(folder / f"{half}_numbers.npy", numbers)
+
+
+def _refused(
+    reader: DatasetReader, source: Source, request: ReadRequest, check: Check | None
+) -> DataError:
+    """Return the refusal of a copy, with all options that it takes to use it."""
+    told = (
+        f"data set {reader.name!r}: {source.unofficial}; --unofficial-data uses this copy all the "
+        "same, and marks the run and its row in every table"
+    )
+    remedy = ["--unofficial-data"]
+    try:
+        if check is not None:
+            check(numbered(reader.index(source, request), reader.name), source.unofficial)
+    except UsageError:
+        told += "; the published shots are not in it: --split seeded draws others"
+        remedy += ["--split", "seeded"]
+    return DataError(told, remedy=remedy)
 
 
 def _open(folder: Path, name: str, cache: Path) -> Dataset:

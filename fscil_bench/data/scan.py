@@ -85,6 +85,7 @@ def scan(
     name: str | None = None,
     test_fraction: float | None = None,
     split_seed: int | None = None,
+    at: Path | None = None,
 ) -> str:
     """Return the TOML of a protocol on the images of a folder or CSV.
 
@@ -97,6 +98,7 @@ def scan(
         name: the protocol's name; by default the folder's.
         test_fraction: part of every class that is for testing, where the data have no halves.
         split_seed: chooses which part that is.
+        at: the folder that the TOML will lie in; data in it are named relative to it.
 
     Raises:
         DataError: too few classes, or images of a class; class, number and need are named.
@@ -113,11 +115,11 @@ def scan(
     _check_images(folder, index, shape)
     side = _usual_side(source, index)
     name = name or free_name(folder, registry)
-    return _toml(name, folder, index, shape, side, options)
+    return _toml(name, place_from(folder, at), folder, index, shape, side, options)
 
 
 def scan_features(
-    file: Path, way: int, shot: int, base: str, name: str | None = None
+    file: Path, way: int, shot: int, base: str, name: str | None = None, at: Path | None = None
 ) -> tuple[str, tuple[str, ...]]:
     """Return the TOML of a protocol on a file of features, and remarks on how that was read.
 
@@ -140,10 +142,23 @@ def scan_features(
         *_session_lines(index, shape),
         f"name = {_quoted(name or free_name(file, load_registry()))}",
         f"title = {_quoted(_title(file))}",
-        f"features = {_quoted(str(file.resolve()))}  # may be relative to this file",
+        _data_line("features", place_from(file, at)),
         *_shape_lines(shape),
     ]
     return "\n".join(lines) + "\n", found.remarks
+
+
+def place_from(data: Path, folder: Path | None) -> str:
+    """Return how a TOML in a folder names its data: relative, unless they lie elsewhere."""
+    whole = data.resolve()
+    if folder is None or not whole.is_relative_to(folder.resolve()):
+        return str(whole)
+    return whole.relative_to(folder.resolve()).as_posix()
+
+
+def _data_line(key: str, place: str) -> str:
+    may_be = "may be " * Path(place).is_absolute()
+    return f"{key} = {_quoted(place)}  # {may_be}relative to this file"
 
 
 def _index(reader: DatasetReader, source: Source, asked: Options) -> tuple[DatasetIndex, Options]:
@@ -226,6 +241,7 @@ def free_name(place: Path, registry: Registry) -> str:
 
 def _toml(
     name: str,
+    data: str,
     folder: Path,
     index: DatasetIndex,
     shape: Shape,
@@ -236,6 +252,7 @@ def _toml(
 
     Args:
         name: the protocol's name.
+        data: how it names the data.
         folder: the folder or CSV.
         index: what is in it.
         shape: how its classes are cut into sessions.
@@ -243,7 +260,7 @@ def _toml(
         options: of the reader.
     """
     form = next(form for form in FORMS if side <= form.largest)
-    lines = [*_head(index, shape, form, side), *_top(folder, name, shape, form, options)]
+    lines = [*_head(index, shape, form, side), *_top(folder, name, data, shape, form, options)]
     return "\n".join([*lines, *_tables(form)]) + "\n"
 
 
@@ -281,13 +298,15 @@ def _session_lines(index: DatasetIndex, shape: Shape) -> list[str]:
     return [text for line in lines for text in _comment(line)]
 
 
-def _top(folder: Path, name: str, shape: Shape, form: Form, options: Options) -> list[str]:
+def _top(
+    folder: Path, name: str, data: str, shape: Shape, form: Form, options: Options
+) -> list[str]:
     weights = '  # or "imagenet"' if form.size == 224 else ""
     lines = [
         f"name = {_quoted(name)}",
         f"title = {_quoted(_title(folder))}",
         'dataset = "folder"',
-        f"data = {_quoted(str(folder.resolve()))}  # may be relative to this file",
+        _data_line("data", data),
         *_shape_lines(shape),
         f"backbone = {_quoted(form.backbone)}",
         f'pretraining = "none"{weights}',

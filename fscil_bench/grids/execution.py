@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from fscil_bench.grids.status import StatusFile
 from fscil_bench.grids.times import Times
 from fscil_bench.grids.work import Done, Job, make
 from fscil_bench.grids.workers import Pool, Workers, device_of, opened, require
-from fscil_bench.options import Options
+from fscil_bench.options import Options, option
 from fscil_bench.params import files_of
 from fscil_bench.progress import Task
 from fscil_bench.request import RunRequest
@@ -264,24 +264,37 @@ class _Execution:
         )
 
 
-def everywhere(options: Options, store: Store, threads: int) -> Options:
+@dataclass(frozen=True)
+class WorkerOptions(Options):
+    """A worker's options: `roots` are all places in which the client looks for data sets."""
+
+    roots: tuple[Path, ...] = option((), "--data-root", told="Before those of the worker.")
+
+    @property
+    def data_roots(self) -> tuple[Path, ...]:
+        """The client's places, then the worker's own."""
+        return tuple(dict.fromkeys((*self.roots, *super().data_roots)))
+
+
+def everywhere(options: Options, store: Store, threads: int) -> WorkerOptions:
     """Return options that mean the same in another folder, and on another machine that has them."""
 
     def whole(value: Path | str | None) -> Path | str | None:
         there = value is not None and Path(value).exists()
         return Path(value).absolute() if there and value is not None else value
 
-    roots = [root for root in options.data_roots if root.exists()]
-    return options.changed(
-        results=store.results.absolute(),
-        cache=store.cache.absolute(),
-        data_root=roots[0].absolute() if roots else None,
-        features=whole(options.features),
-        weights=whole(options.weights),
-        network=whole(options.network),
-        plugins=tuple(file.absolute() for file in options.plugin_files),
-        threads=threads,
-    )
+    changed = {
+        "results": store.results.absolute(),
+        "cache": store.cache.absolute(),
+        "data_root": None,
+        "roots": tuple(root.absolute() for root in options.data_roots if root.exists()),
+        "features": whole(options.features),
+        "weights": whole(options.weights),
+        "network": whole(options.network),
+        "plugins": tuple(file.absolute() for file in options.plugin_files),
+        "threads": threads,
+    }
+    return WorkerOptions(**{**vars(options), **changed})
 
 
 def _absolute(row: Row) -> RunRequest:

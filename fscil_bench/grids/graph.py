@@ -16,9 +16,10 @@ from typing import Literal
 
 from fscil_bench.errors import StoreError
 from fscil_bench.grids.times import Times
+from fscil_bench.protocol import FEATURES
 from fscil_bench.request import RunRequest, seeds_text
 from fscil_bench.running.workbench import Plan, Workbench, learnt_file
-from fscil_bench.spec import RunSpec, Views, digest_of
+from fscil_bench.spec import RunSpec, Views, brought_title, digest_of
 from fscil_bench.store.runs import Store, StoredRun
 from fscil_bench.training.features import has_features, weights_file
 
@@ -247,8 +248,7 @@ def _add(
     network = Node(
         "network",
         f"network-{key}",
-        f"{spec.representation.name} on {spec.protocol.name}, {spec.protocol.backbone}, "
-        f"representation seed {spec.representation.seed}",
+        _network_title(spec),
         row,
         on_gpu=True,
         seconds=times.network(spec),
@@ -322,7 +322,16 @@ def _batches(
 def _place(plan: Plan) -> str:
     spec = plan.spec
     seed = spec.representation.seed
-    return f"{spec.protocol.name} [{spec.representation.name}{f', seed {seed}' * bool(seed)}]"
+    brought = brought_title(spec.representation)
+    return f"{spec.protocol.name} [{brought}{f', seed {seed}' * bool(seed)}]"
+
+
+def _network_title(spec: RunSpec) -> str:
+    brought = spec.representation
+    title = f"{brought_title(brought)} on {spec.protocol.name}"
+    if brought.backbone == FEATURES:
+        return title
+    return f"{title}, {spec.protocol.backbone}, representation seed {brought.seed}"
 
 
 def _hours(nodes: Sequence[Node], workers: int = 1) -> str:

@@ -155,8 +155,16 @@ class Registry:
             hint = "; one in a file of yours is given with --plugin FILE.py"
             if kind == "protocol":
                 hint = "; one in a file of yours is given by its path, ending in .toml"
-            raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}{hint}")
+            told = self.other_kind(name) or nearest(name, known)
+            raise UsageError(f"unknown {kind} {name!r}; {told}{hint}")
         return known[name]
+
+    def other_kind(self, name: str) -> str:
+        """Return a phrase on what a name is that was given as another kind's; empty if nothing."""
+        for kind in ("protocol", "method", "representation"):
+            if name in self.plugins.get(kind, {}):
+                return f"it is a {kind}: --{kind} {name}"
+        return ""
 
     def names(self, kind: str) -> list[str]:
         """Return the sorted names of a kind."""

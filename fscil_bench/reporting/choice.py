@@ -374,12 +374,12 @@ def _check_asked(results: Results, report: str) -> None:
         FscilError: its runs could be made, but are not stored.
     """
     selection, specs = results.selection, [run.spec for run in results.runs]
+    check_names(results)
     stored = ", ".join(sorted({spec.protocol.name for spec in specs})) or "none"
     if selection.protocol is None:
         raise UsageError(f"{report} shows one protocol: name it with --protocol; stored: {stored}")
     if any(asked_for(spec, selection) for spec in specs):
         return
-    _check_names(results, specs)
     methods = selection.methods or (FIRST_METHOD,)
     brought = next(iter(selection.representations), None)
     seed = next(iter(selection.seeds), 0)
@@ -390,11 +390,16 @@ def _check_asked(results: Results, report: str) -> None:
     )
 
 
-def _check_names(results: Results, specs: Sequence[RunSpec]) -> None:
-    """Refuse names that are neither stored nor registered: no command could make their runs."""
-    selection = results.selection
+def check_names(results: Results) -> None:
+    """Refuse names that are neither stored nor registered: no command could make their runs.
+
+    Raises:
+        UsageError: the selection has one.
+    """
+    selection, specs = results.selection, [run.spec for run in results.runs]
+    asked = [] if selection.protocol is None else [selection.protocol]
     named: Mapping[str, tuple[Iterable[str], set[str]]] = {
-        "protocol": ([selection.protocol or ""], {spec.protocol.name for spec in specs}),
+        "protocol": (asked, {spec.protocol.name for spec in specs}),
         "method": (selection.methods, {spec.method for spec in specs}),
         "representation": (selection.representations, {s.representation.name for s in specs}),
     }
@@ -405,4 +410,5 @@ def _check_names(results: Results, specs: Sequence[RunSpec]) -> None:
         known = stored | set(results.registry.names(kind))
         for name in names:
             if name not in known:
-                raise UsageError(f"unknown {kind} {name!r}; {nearest(name, known)}")
+                told = results.registry.other_kind(name) or nearest(name, known)
+                raise UsageError(f"unknown {kind} {name!r}; {told}")

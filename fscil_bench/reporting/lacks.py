@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fscil_bench.report import Lack
 from fscil_bench.reporting.choice import Chosen, plain_command
+from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.reporting.statistics import PAIRING
 from fscil_bench.request import seeds_text
 from fscil_bench.running.commands import command_for
@@ -21,6 +22,25 @@ def lacking_runs(chosen: Chosen) -> list[Lack]:
     every = set(chosen.frame[list(PAIRING)].itertuples(index=False, name=None))
     lacks = [lack for label in chosen.labels for lack in _of_row(label, chosen, every)]
     return lacks + list(_without_row(chosen))
+
+
+def lacking_scores(chosen: Chosen, measures: Iterable[str]) -> list[Lack]:
+    """Return the runs without the scores that some of the measures are counted from.
+
+    Runs with scores that a measure has no value for (no later classes, say) are none.
+    """
+    scored = [key for key in measures if MEASURES[key].scored]
+    headings = ", ".join(MEASURES[key].heading for key in scored)
+    lacks = []
+    for label in chosen.labels if scored else ():
+        runs = chosen.of(label)
+        bare = [not chosen.results.run(str(key)).has_artifacts for key in runs.index]
+        for representation_seed, own in runs[bare].groupby("representation_seed"):
+            number, seeds = int(str(representation_seed)), own["seed"].tolist()
+            command = _command(chosen, chosen.spec(label), number, seeds)
+            what = f"scores for {headings}: {label}, {_seeds_in_words(seeds)}"
+            lacks.append(Lack(what, f"{command} --artifacts"))
+    return lacks
 
 
 def _of_row(label: str, chosen: Chosen, every: set[tuple[int, int]]) -> Iterator[Lack]:

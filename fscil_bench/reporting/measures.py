@@ -29,6 +29,7 @@ class Measure:
         limits: between which its values lie.
         of: its value by `key`, of a results frame whose rows are in order of sessions.
         group: heading over this and neighbouring columns.
+        scored: whether it is counted from scores, which runs made with `--artifacts` alone keep.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Measure:
     of: Callable[[pd.DataFrame], pd.Series]
     group: str = ""
     limits: tuple[float, float] = (0, math.inf)
+    scored: bool = False
 
     @property
     def formula(self) -> str:
@@ -121,7 +123,9 @@ ACCURACY = (
 """What the formulas call accuracy (LaTeX)."""
 INTERVAL = (
     r"Each is computed run by run; $\pm$ is the half-width of the 95\,\% Student-t interval of the "
-    r"mean over a row's $n$ runs, $t \cdot s / \sqrt{n}$ with $s$ the sample standard deviation."
+    r"mean over a row's $n$ runs, $t \cdot s / \sqrt{n}$ with $s$ the sample standard deviation. "
+    "The best mean of a column is bold where it differs from the next by more than the root of the "
+    "sum of their squared half-widths."
 )
 """What an interval is (LaTeX)."""
 
@@ -198,16 +202,19 @@ MEASURES: Mapping[str, Measure] = {
         _ACCURACY(
             "gacc_1",
             "gAcc(1)",
-            r"gAcc$(\alpha)$ is the mean over $t$ of $(\alpha \cdot a_t(0) + a_t(1) + \dots + "
-            r"a_t(t)) / (\alpha + t)$, with $a_t(j)$ the accuracy on the classes of session $j$ "
-            r"after session $t$: the base session counts as $\alpha$ others (Tang et al., 2024).",
+            r"gAcc(1) is gAcc$(\alpha)$ at $\alpha = 1$: the mean over $t$ of $(\alpha \cdot "
+            r"a_t(0) + a_t(1) + \dots + a_t(t)) / (\alpha + t)$, with $a_t(j)$ the accuracy on the "
+            r"classes of session $j$ after session $t$; the base session counts as $\alpha$ others "
+            "(Tang et al., 2024).",
             of=lambda f: 100 * generalised(f, 1),
         ),
         _ACCURACY(
             "gacc_area",
             "gAcc area",
             r"gAcc area is that under gAcc$(\alpha)$ from 0 to the base classes over the later "
-            "classes of a session, over its width (Tang et al., 2024).",
+            "classes of a session, rounded down, by trapezia between whole numbers and over its "
+            r"width; at $\alpha = 0$ session 0 counts 0, as in the released code (Tang et al., "
+            "2024).",
             of=lambda f: 100 * _generalised_area(f),
         ),
         _ACCURACY(
@@ -217,18 +224,22 @@ MEASURES: Mapping[str, Measure] = {
             "with these alone to choose from: no figure of FSCIL, whose label space is joint (runs "
             "made with --artifacts).",
             of=lambda f: 100 * _first(f, "own_labels"),
+            scored=True,
         ),
         Measure(
             "ece",
             "ECE",
-            r"ECE is the expected calibration error after the last session, in \%: over 15 bins of "
-            "confidence the mean gap to accuracy (Guo et al., 2017, eq. 3; lower is better); "
+            r"ECE $= \sum_b (n_b / n) \cdot |\mathrm{acc}_b - \mathrm{conf}_b|$ is the expected "
+            r"calibration error after the last session, in \%, over 15 bins of confidence of equal "
+            r"width, $b$ from above $(b - 1) / 15$ to $b / 15$, with $n_b$ of the $n$ test images, "
+            "their accuracy and mean confidence (Guo et al., 2017, eq. 3; lower is better); "
             "confidence is the softmax of scores as the method gives them (runs made with "
             "--artifacts).",
             "lowest",
             "%",
             lambda f: 100 * _first(f, "calibration_error"),
             limits=PERCENT,
+            scored=True,
         ),
         _COST(
             "seconds",

@@ -52,7 +52,7 @@ def _fitting(text: str, rows: Mapping[str, RunSpec]) -> list[str]:
     }
     if not own:
         hint = nearest(method, {spec.method for spec in rows.values()})
-        raise UsageError(f"no stored row is of method {method!r}; {hint}")
+        raise UsageError(f"no row here is of method {method!r}; {hint}")
     _check(text, outer, map(_row_values, own.values()))
     _check(text, inner, (spec.representation.params for spec in own.values()))
     found = [

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fscil_bench.report import Column, Table
-from fscil_bench.reporting.measures import MEASURES
+from fscil_bench.reporting.measures import MEASURES, PERCENT
 
 ROW_COLUMNS = (
     Column("label", "Method", kind="text"),
@@ -175,21 +175,31 @@ def table_notes(table: Table) -> list[str]:
 def best_cells(columns: Sequence[Column], lines: Sequence[dict[Any, Any]]) -> set[tuple[int, str]]:
     """Return (row index, column key) of each column's best values.
 
-    Values that print alike are equally good, and where all are alike none is the best.
+    Values that print alike are equally good, and where all are alike none is the best. Nor is a
+    mean whose interval does not tell it from the next: a single run has none.
     """
-    best: set[tuple[int, str]] = set()
-    for column in columns if len(lines) > 1 else ():
-        if column.best == "none":
-            continue
-        sign = 1 if column.best == "highest" else -1
-        key = f"{column.key}_mean" if column.kind == "interval" else column.key
-        means = {
-            i: sign * round(_number(line.get(key)), column.decimals) for i, line in enumerate(lines)
-        }
-        finite = [mean for mean in means.values() if not math.isnan(mean)]
-        if len(set(finite)) > 1 or len(finite) == 1:
-            best |= {(i, column.key) for i, mean in means.items() if mean == max(finite)}
-    return best
+    ranked = [column for column in columns if column.best != "none"]
+    return {(i, column.key) for column in ranked for i in _leading(column, lines)}
+
+
+def _leading(column: Column, lines: Sequence[dict[Any, Any]]) -> list[int]:
+    """Return the lines whose value is the best, if it can be told from the next."""
+    key = f"{column.key}_mean" if column.kind == "interval" else column.key
+    values = {i: _number(line.get(key)) for i, line in enumerate(lines)}
+    printed = {i: round(v, column.decimals) for i, v in values.items() if not math.isnan(v)}
+    levels = sorted(set(printed.values()), reverse=column.best == "highest")
+    if len(levels) < 2:
+        return []
+    first, second = ([i for i, v in printed.items() if v == level] for level in levels[:2])
+    if column.kind == "interval":
+        halves = [_number(line.get(f"{column.key}_half_width")) for line in lines]
+        apart = (
+            abs(values[i] - values[j]) > math.hypot(halves[i], halves[j])
+            for i in first
+            for j in second
+        )
+        return first if all(apart) else []
+    return first
 
 
 def cell_text(line: dict[Any, Any], column: Column) -> str:
@@ -200,12 +210,19 @@ def cell_text(line: dict[Any, Any], column: Column) -> str:
     if column.kind == "number":
         return _decimals(_number(line.get(column.key)), column.decimals)
     mean, half = (_number(line.get(f"{column.key}_{part}")) for part in ("mean", "half_width"))
-    text = _decimals(mean, column.decimals)
+    return mean_text(mean, half, column.limits, column.decimals)
+
+
+def mean_text(
+    mean: float, half: float, limits: tuple[float, float] = PERCENT, decimals: int = 2
+) -> str:
+    """Return a mean with its half-width, if it has one: a dash where that leaves the limits."""
+    text = _decimals(mean, decimals)
     if math.isnan(mean) or math.isnan(half):
         return text
-    low, high = column.limits
+    low, high = limits
     bounded = low <= round(mean - half, 9) and round(mean + half, 9) <= high
-    return f"{text} ± {_decimals(half if bounded else math.nan, column.decimals)}"
+    return f"{text} ± {_decimals(half if bounded else math.nan, decimals)}"
 
 
 def escape_markdown(text: str) -> str:

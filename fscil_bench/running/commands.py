@@ -16,7 +16,7 @@ from fscil_bench.protocol import FEATURES, Protocol, Recipe
 from fscil_bench.request import Wanted, seeds_text
 from fscil_bench.running.pseudo import SUFFIX
 from fscil_bench.running.sessions import LISTED
-from fscil_bench.spec import RepresentationSpec, RunSpec
+from fscil_bench.spec import RepresentationSpec, RunSpec, features_name
 from fscil_bench.training.networks import packaged_networks
 
 UNKNOWN_FOLDER = "PATH/TO"
@@ -114,14 +114,14 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     words += override_words(changed)
     words += _network_words(brought, registry)
     words += _feature_words(spec, registry)
-    words += ["--precision", brought.precision]
+    words += ["--precision", brought.precision] if brought.backbone != FEATURES else []
     if brought.devices > 1 and not brought.network:
         words += ["--devices", str(brought.devices)]
     words += ["--views", spec.views] if spec.views != "plain" else []
     defaults = default_params(registry, "method", spec.method, protocol)
     words += _settings("--set", spec.params, defaults)
     defaults = default_params(registry, "representation", brought.name, protocol)
-    if not brought.network:
+    if not brought.network and brought.backbone != FEATURES:
         words += _settings("--set-representation", brought.params, defaults)
     return f"fscil-bench run {shlex.join(words)}"
 
@@ -133,7 +133,7 @@ def _feature_words(spec: RunSpec, registry: Registry) -> list[str]:
     named = spec.protocol.dataset == FEATURES or (known is not None and known.value.features)
     if spec.representation.backbone != FEATURES or named:
         return []
-    return ["--features", f"{UNKNOWN_FOLDER}/{spec.representation.pretraining.partition(' (')[0]}"]
+    return ["--features", f"{UNKNOWN_FOLDER}/{features_name(spec.representation)}"]
 
 
 def _network_words(brought: RepresentationSpec, registry: Registry) -> list[str]:

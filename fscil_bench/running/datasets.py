@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +12,7 @@ from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.feature_file import FeatureFile, read_feature_file
 from fscil_bench.data.feature_match import with_features
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import DataError, UsageError
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.progress import Progress
@@ -39,22 +42,23 @@ class Datasets:
         Before images are decoded, the shots that are `listed` are known to be among them.
         """
         file = self.feature_file(protocol, folder)
-        if file is None:
-            dataset = self._decoded(protocol, folder, listed)
-        else:
-            dataset = self._with_features(protocol, folder, file)
-        order, tested = protocol.class_order, protocol.test_from_train
-        cut = [order, str(folder), tested, protocol.classes_used]
-        key = digest_of([dataset.name, dataset.fingerprint, *cut])
-        if key not in self._arranged:  # features are copied, and many plans may share them
-            arranged = reordered(dataset, order, folder)
-            if tested is not None:
-                arranged = base_training_data(arranged, protocol)
-            self._arranged[key] = arranged
-        alone = file is not None and dataset.matching == "file"
-        what = f"file of features {file.name!r}" if file is not None and alone else ""
-        check_dataset(protocol, self._arranged[key], what)
-        return self._arranged[key]
+        with _advising(self.options):
+            if file is None:
+                dataset = self._decoded(protocol, folder, listed)
+            else:
+                dataset = self._with_features(protocol, folder, file)
+            order, tested = protocol.class_order, protocol.test_from_train
+            cut = [order, str(folder), tested, protocol.classes_used]
+            key = digest_of([dataset.name, dataset.fingerprint, *cut])
+            if key not in self._arranged:  # features are copied, and many plans may share them
+                arranged = reordered(dataset, order, folder)
+                if tested is not None:
+                    arranged = base_training_data(arranged, protocol)
+                self._arranged[key] = arranged
+            alone = file is not None and dataset.matching == "file"
+            what = f"file of features {file.name!r}" if file is not None and alone else ""
+            check_dataset(protocol, self._arranged[key], what)
+            return self._arranged[key]
 
     def find(self, protocol: Protocol, folder: Path) -> None:
         """Look for the protocol's data, without decoding them.
@@ -128,3 +132,16 @@ class Datasets:
     def _image_cache(self) -> ImageCache:
         options = self.options
         return ImageCache(self.store, self.progress, options.skip_broken, options.unofficial_data)
+
+
+@contextmanager
+def _advising(options: Options) -> Iterator[None]:
+    """Let errors on features that do not fit say what makes a protocol that they fit."""
+    try:
+        yield
+    except DataError as error:
+        if options.features is None:
+            raise
+        file = shlex.quote(str(options.features))
+        scan = f"fscil-bench data scan --features {file} --way 5 --shot 5 --base 60% --out own.toml"
+        raise DataError(f"{error}; `{scan}` makes a protocol of the file's own classes") from error

@@ -34,8 +34,11 @@ def refuse_unfit(
     file: FeatureFile,
     params: Any,
     registry: Registry,
+    holdout: float,
 ) -> None:
     """Refuse what cannot be run on features from a file, before anything is.
+
+    `holdout` is the fraction of base training images that the protocol holds out.
 
     Raises:
         UsageError: the method needs more than features, a network or other views are asked for,
@@ -57,10 +60,18 @@ def refuse_unfit(
     networks |= {"--weights"} if options.weights is not None else set()
     networks |= {"--network"} if options.network is not None else set()
     networks |= {"--views"} if request.views != PLAIN else set()
+    networks |= {"--precision"} if options.precision not in ("auto", "fp32") else set()
     if networks:
         raise UsageError(
             f"features come from the file {file.name}, where no network is trained or shows an "
             f"image: leave {', '.join(sorted(networks))} out"
+        )
+    # It decides what is held out and what a method learns from base data at random.
+    if request.representation_seed and not holdout and not method.value.has_pretraining():
+        raise UsageError(
+            f"features come from the file {file.name}, and method {method.name!r} learns nothing "
+            "else from base data by chance: with another --representation-seed it answers the "
+            "same; leave it out"
         )
     if file.signed and in_tukey_space(params):
         able = [name for name in _fitting(registry) if not _tukey_by_default(registry, name)]

@@ -424,7 +424,8 @@ class Origins:
         start, registry = (self.data, self.device, request, made), self.data.registry
         file = self.data.feature_file(protocol, folder)
         if file is not None:
-            refuse_unfit(request, self.data.options, file, params, registry)
+            holdout = protocol.recipe.holdout
+            refuse_unfit(request, self.data.options, file, params, registry, holdout)
             return FromFile(*start, protocol, NoBackbone(file.dim), "", file)
         if not made.is_trained():
             protocol = _untrained(request, protocol)

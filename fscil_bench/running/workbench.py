@@ -47,7 +47,7 @@ from fscil_bench.running.sessions import (
     read_canonical,
 )
 from fscil_bench.seeding import Randomness
-from fscil_bench.spec import RunSpec, Views, digest_of
+from fscil_bench.spec import RepresentationSpec, RunSpec, Views, digest_of
 from fscil_bench.store.files import now
 from fscil_bench.store.locks import locked
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
@@ -67,6 +67,7 @@ from fscil_bench.training.features import (
     FeatureSource,
     check_views,
     has_features,
+    is_begun,
     weights_file,
 )
 from fscil_bench.training.loop import input_transform
@@ -260,7 +261,18 @@ class Workbench:
             return self.trained(plan)
         self.store.check_writable()
         with self._alone(f"network-{key}"):
+            self._announce(plan.spec.representation)
             return self.trained(plan)
+
+    def _announce(self, spec: RepresentationSpec) -> None:
+        """Say that a network is to be trained, which takes most of a first run's time."""
+        file, epochs = weights_file(self.store, spec.key), spec.recipe.epochs
+        if epochs and not spec.network and not file.exists():
+            when = "goes on" if is_begun(self.store, spec.key) else "comes first"
+            self.progress.say(
+                f"base training {when}: {spec.name} on {spec.dataset}, {epochs} "
+                f"epoch{'s' * (epochs != 1)}, once for all methods and seeds; kept in {file.parent}"
+            )
 
     def extract(
         self, plan: Plan, trained: TrainedRepresentation, view: str, half: str, views: Views

@@ -29,7 +29,7 @@ from fscil_bench.metrics import (
     session_metrics,
 )
 from fscil_bench.options import Options
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RunSpec, brought_title
 from fscil_bench.store.caches import KINDS
 from fscil_bench.store.files import (
     read_record,
@@ -233,8 +233,8 @@ class StoredRun:
         if self.damage:
             return html.escape(self.damage)
         spec, brought = self.spec, self.spec.representation
-        title = f"{spec.method} on {spec.protocol.name}, {brought.name}, {spec.split}, "
-        title += f"seed {spec.seed}, representation seed {brought.seed}"
+        title = f"{spec.method} on {spec.protocol.name}, {brought_title(brought)}, "
+        title += f"{spec.split}, seed {spec.seed}, representation seed {brought.seed}"
         rows = {
             "session": [str(session.index) for session in self.record.sessions],
             "classes": [str(session.classes) for session in self.metrics],

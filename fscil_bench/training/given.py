@@ -54,7 +54,7 @@ def given_network(
         network.load_state_dict(dict(fitted.tensors), strict=False)
         network.to(device)
         check_output(network, backbone, input_transform(spec), device)
-        with progress.task(f"base features of {pretraining.title}", len(base)) as task:
+        with progress.task(f"features (base images, {pretraining.title})", len(base)) as task:
             blocks = []
             for block in extract_features(network, base, spec, device):
                 blocks.append(block)

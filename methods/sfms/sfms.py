@@ -165,7 +165,7 @@ class Sfms(Method):
                 own = indices.to(features.device)
                 loss = F.cross_entropy(self._logits(features[own]), labels[own])
                 self._step(optimiser, loss, "base_lr", p.base_lr)
-        self._refuse_lost(features, "base_lr", p.base_lr)
+        self._check_lengths(features, "base_lr", p.base_lr)
         return self.state_dict()
 
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -199,8 +199,8 @@ class Sfms(Method):
                     old = self._logits(shown, before)[:, :earlier]
                 loss = loss + p.distillation * distillation(logits[:, :earlier], old)
             self._step(optimiser, loss, "lr", p.lr)
+        self._check_lengths(features, "lr", p.lr)
         self.projections = self.projections.detach()
-        self._refuse_lost(features, "lr", p.lr)
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return the logits (n, classes seen)."""
@@ -286,16 +286,12 @@ class Sfms(Method):
         optimiser.step()
 
     @torch.no_grad()
-    def _refuse_lost(self, features: torch.Tensor, name: str, rate: float) -> None:
-        """Refuse projections that features (n, D) are too long under to be compared by cosine.
-
-        No loss shows that: such cosines are 0, for all classes alike.
-        """
-        projected = torch.einsum("ked,nd->nke", self.projections, features)
-        if not bool(torch.isfinite(projected.norm(dim=2)).all()):
+    def _check_lengths(self, features: torch.Tensor, name: str, rate: float) -> None:
+        """Refuse projections whose length overflows: every cosine would be 0."""
+        lengths = projected(features, self.projections).square().sum()
+        if not bool(torch.isfinite(lengths)):
             raise FscilError(
-                f"method 'sfms' diverges: the length of a projection is not finite; lower {name} = "
-                f"{rate:g}"
+                f"method 'sfms' diverges: its projections are not finite; lower {name} = {rate:g}"
             )
 
     def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
@@ -316,8 +312,13 @@ def matched(
         vectors: (C, E).
         posterior: weights of the subspaces (n, K).
     """
-    projected = F.normalize(torch.einsum("ked,nd->nke", projections, features), dim=2)
-    return (posterior[:, :, None] * projected).sum(dim=1) @ F.normalize(vectors, dim=1).T
+    units = F.normalize(projected(features, projections), dim=2)
+    return (posterior[:, :, None] * units).sum(dim=1) @ F.normalize(vectors, dim=1).T
+
+
+def projected(features: torch.Tensor, projections: torch.Tensor) -> torch.Tensor:
+    """Return features (n, D) under projections (K, E, D), (n, K, E)."""
+    return torch.einsum("ked,nd->nke", projections, features)
 
 
 def distillation(logits: torch.Tensor, old: torch.Tensor) -> torch.Tensor:

@@ -8,17 +8,13 @@ from itertools import combinations
 import pandas as pd
 
 from fscil_bench.metrics import Interval
-from fscil_bench.report import Lack
 from fscil_bench.reporting.choice import Chosen, on_equal_terms
 from fscil_bench.reporting.labels import row_labels
 from fscil_bench.reporting.sentences import interval_text, signed
 from fscil_bench.reporting.statistics import DECIMALS, FEWEST_PAIRS, aggregate, paired
-from fscil_bench.running.commands import command_for
 from fscil_bench.spec import RunSpec
 
 ORDER = "class_order"
-OTHER_ORDERS = ("seed:1", "seed:2")
-"""Class orders that commands are named for where only one is stored."""
 _OF_ORDER = (ORDER, "data fingerprint", "shots")
 """Terms that another order of classes changes by itself."""
 
@@ -80,20 +76,6 @@ def agreement_lines(ranked: Ranked) -> list[str]:
             f"{certain} of the changes are told from chance in both orders."
         )
     return [head, *lines]
-
-
-def order_lacks(chosen: Chosen) -> list[Lack]:
-    """Return the rows' runs with other class orders, as what is lacking."""
-    lacks = []
-    for order in OTHER_ORDERS:
-        for label, spec in chosen.specs.items():
-            if order != spec.protocol.class_order:
-                protocol = spec.protocol.model_copy(update={ORDER: order})
-                other = spec.model_copy(update={"protocol": protocol})
-                seeds = [seed for _, seed in chosen.axes(label)]
-                command = command_for(other, chosen.results.registry, seeds)
-                lacks.append(Lack(f"{label}, class order {order}", command))
-    return lacks
 
 
 def _swaps(both: Ranked, one: str, two: str) -> Swaps:

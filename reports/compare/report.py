@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fscil_bench.errors import FscilError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.report import Column, Document, Figure, Notes, Report, Section, Table
 from fscil_bench.reporting.choice import Chosen, meant_rows, usual_rows
 from fscil_bench.reporting.facts import note_lines
@@ -20,7 +20,7 @@ from fscil_bench.reporting.statistics import FEWEST_PAIRS, LEVEL, RESAMPLES, agg
 from fscil_bench.reporting.tables import ROW_COLUMNS
 
 from .figure import difference_figure, drawn_pairs, far_rows
-from .orders import Ranked, agreement_lines, order_frame, order_lacks, orders_of, rankings
+from .orders import Ranked, agreement_lines, order_frame, orders_of, rankings
 from .pairs import FIGURES, compared_pairs, sentences
 
 LONG = 52
@@ -51,7 +51,7 @@ RULE = (
 )
 ONE_ORDER = (
     "Runs of one class order alone are stored for these rows, so that nothing can be said of "
-    "another; what makes more is named at the end."
+    "another; the same runs with --class-order seed:1 are of one."
 )
 
 
@@ -90,7 +90,7 @@ class Compare(Report):
         full = meant_rows(self.results, self.name, params.rows, params.all, _of_all_orders)
         names = _short_names(full)
         chosen = replace(full, frame=full.frame.assign(label=full.frame["label"].map(names)))
-        named = fitting(params.against, full.specs) if params.against.strip() else ()
+        named = _references(params.against, full)
         pairs = compared_pairs(chosen, [names[label] for label in named])
         orders = rankings(chosen)
         if pairs.empty:
@@ -135,9 +135,20 @@ class Compare(Report):
                 Section("Across class orders", [*_order_parts(orders)] or [ONE_ORDER]),
                 Notes(terms, "Terms"),
             ],
-            lacks=[*lacking_runs(full), *([] if orders else order_lacks(full))],
+            lacks=lacking_runs(full),
             warnings=full.problems,
         )
+
+
+def _references(against: str, full: Chosen) -> list[str]:
+    """Return the labels that `against` names among the rows that are compared; without it none."""
+    if not against.strip():
+        return []
+    try:
+        return fitting(against, full.specs)
+    except UsageError as error:
+        listed = "\n  ".join([*full.labels, *full.notes])
+        raise UsageError(f"against = {against!r}: {error}\ncompared are\n  {listed}") from error
 
 
 def _stem(figure: object) -> str:

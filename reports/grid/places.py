@@ -11,12 +11,12 @@ import pandas as pd
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import FEATURES, Protocol
+from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.facts import left_out_lines, name_lines, row_facts, unequal_lines
 from fscil_bench.reporting.labels import PLAIN, changed_params, named_values
 from fscil_bench.reporting.usual import alike, ruler_variant, usual_params, usual_representation
-from fscil_bench.spec import RunSpec, digest_of
+from fscil_bench.spec import RunSpec, brought_title, digest_of
 
 OLDER = "made by earlier code, which knew other parameters"
 
@@ -177,10 +177,7 @@ def _plain_label(spec: RunSpec, registry: Registry) -> str:
     brought = spec.representation
     changed = changed_params(registry, "representation", brought.name, brought.params)
     views = [spec.views] if spec.views != PLAIN else []
-    name = brought.name
-    if brought.backbone == FEATURES:
-        name = brought.pretraining.partition(" (sha256 ")[0]
-    return ", ".join([name, *named_values(changed), *views])
+    return ", ".join([brought_title(brought), *named_values(changed), *views])
 
 
 def _brought(spec: RunSpec) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fscil_bench.report import Column, Document, Figure, Notes, Part, Report, Se
 from fscil_bench.reporting.measures import MEASURES, Measure, named_measures
 from fscil_bench.reporting.statistics import FEWEST_PAIRS, wilcoxon_p
 
-from .cells import Cell, block, cells_of
+from .cells import Cell, Left, block, cells_of
 from .figures import matrix, matrix_figure, profile_figure
 from .statistics import RESAMPLES, Task, improvement, profile, signed_rank_posterior, summary
 
@@ -66,11 +66,14 @@ class Overall(Report):
         """`measure`: what is compared, by name. `against`: one method, compared with the others.
 
         `rope`: up to which difference, in the measure's unit, two methods are practically equal.
+        Runs on other shots, sessions or recipe than their protocol's (`--base-classes`,
+        `--epochs`) are left out; with `all` they make cells of their own.
         """
 
         measure: str = "last"
         against: str = ""
         rope: float = 1.0
+        all: bool = False
 
         def __post_init__(self) -> None:
             """Refuse what cannot be compared.
@@ -91,13 +94,10 @@ class Overall(Report):
         """
         del frame
         measure = MEASURES[params.measure.strip()]
-        cells, left = cells_of(self.results, measure.key)
+        cells, left = cells_of(self.results, measure.key, params.all)
         methods, ranked = block(cells)
         if len(methods) < 2 or not ranked:
-            raise FscilError(
-                "no two methods with nothing set by hand are stored for one protocol on one "
-                "representation; fscil-bench run --method ncm,ldc --protocol NAME makes two"
-            )
+            raise FscilError(_nothing(cells, left, measure))
         sign = -1 if measure.better == "lowest" else 1
         tasks = [sign * cell.task(methods) for cell in ranked]
         sums = summary(methods, tasks).sort_values("rank", kind="stable")
@@ -112,9 +112,24 @@ class Overall(Report):
             _figure(sums, ranked, measure),
             Section("Every two methods", [*_pair_parts(pairs, [*sums.index, *rest], measure)]),
             _rule(params, measure),
-            Notes([*_left_out(cells, methods, ranked), *left], "Left out"),
+            Notes([*_left_out(cells, methods, ranked), *left.notes], "Left out"),
         ]
-        return Document(f"{self.title.partition(':')[0]}: {measure.heading}", parts)
+        return Document(f"{self.title.partition(':')[0]}: {measure.heading}", parts, left.lacks)
+
+
+def _nothing(cells: Sequence[Cell], left: Left, measure: Measure) -> str:
+    """Say why there are not two methods to compare, and what makes them."""
+    lines = [
+        f"no two methods with nothing set by hand have {measure.heading} of the same seeds for one "
+        "protocol on one representation"
+    ]
+    lines += [*(line for cell in cells for line in cell.apart()), *left.notes]
+    if left.lacks:
+        lines += ["runs lack what it is counted from; made again they have it:"]
+        lines += [lack.command for lack in left.lacks]
+    else:
+        lines[0] += "; fscil-bench run --method ncm,ldc --protocol NAME makes two"
+    return "\n  ".join(lines)
 
 
 def _pairs(methods: Sequence[str], cells: Sequence[Cell], params: Any, sign: int) -> pd.DataFrame:
@@ -132,6 +147,8 @@ def _pairs(methods: Sequence[str], cells: Sequence[Cell], params: Any, sign: int
             datasets = [cells[c].dataset for c in tasks]
             own = _pair(list(found.values()), datasets, params.rope)
             lines.append({"first": first, "second": second, **own})
+    if not lines:
+        raise UsageError(f"{against} shares no seed with another method in any cell")
     return pd.DataFrame(lines)
 
 
@@ -178,10 +195,12 @@ def _conclusions(
     sums: pd.DataFrame, pairs: pd.DataFrame, ranked: Sequence[Cell], measure: Measure
 ) -> Iterator[str]:
     best = sums.iloc[0]
+    bounds = f"95 % interval {best['rank_low']:.2f} to {best['rank_high']:.2f}"
+    if math.isnan(best["rank_low"]):
+        bounds = "no interval, as a cell has a single run"
     yield (
-        f"Best mean rank in {measure.heading}: {best.name}, {best['rank']:.2f} (95 % interval "
-        f"{best['rank_low']:.2f} to {best['rank_high']:.2f}) of {len(sums)} methods over "
-        f"{len(ranked)} cell{'s' * (len(ranked) > 1)}."
+        f"Best mean rank in {measure.heading}: {best.name}, {best['rank']:.2f} ({bounds}) of "
+        f"{len(sums)} methods over {len(ranked)} cell{'s' * (len(ranked) > 1)}."
     )
     told = pairs[pairs["outcome"].isin(["first better", "second better", EQUAL])]
     if (pairs["datasets"] >= FEWEST_PAIRS).any():
@@ -243,34 +262,58 @@ def _pair_parts(pairs: pd.DataFrame, methods: Sequence[str], measure: Measure) -
         "third method."
     )
     title = f"Gain in {measure.heading} ({measure.unit})"
-    yield Table("pairs", pairs, PAIR_COLUMNS)
+    enough = bool((pairs["datasets"] >= FEWEST_PAIRS).any())
+    if not enough:
+        yield (
+            f"No pair is judged: that takes {FEWEST_PAIRS} data sets that both methods have, and "
+            f"the most is {pairs['datasets'].max()}. pairs.csv has the numbers of all {len(pairs)}."
+        )
+    yield Table("pairs", pairs, PAIR_COLUMNS, printed=enough)
     yield Figure("matrix", lambda: matrix_figure(gains, texts, title), gains, caption)
 
 
 def _left_out(
     cells: Sequence[Cell], methods: Sequence[str], ranked: Sequence[Cell]
 ) -> Iterator[str]:
-    """Name what is not ranked as it is not everywhere; pairs have it."""
+    """Name what is not ranked, with the reason; pairs have it."""
     every = dict.fromkeys(method for cell in cells for method in cell.runs)
-    lacking = {
-        method: [cell.name for cell in ranked if method not in cell.runs]
-        for method in every
-        if method not in methods
-    }
-    for method, missing in lacking.items():
-        yield f"{method} is not ranked, for want of {', '.join(missing)}; pairs have it."
-    names = [cell.name for cell in cells if cell not in ranked]
-    if names:
-        yield f"Not ranked in, as methods are missing there: {', '.join(names)}."
+    for method in (method for method in every if method not in methods):
+        missing = ", ".join(cell.name for cell in ranked if method not in cell.runs)
+        apart = ", ".join(
+            cell.name for cell in ranked if method in cell.runs and method not in cell.together
+        )
+        reasons = [f"for want of {missing}"] * bool(missing)
+        reasons += [f"as it shares no seed with the others in {apart}"] * bool(apart)
+        if reasons:
+            yield f"{method} is not ranked, {' and '.join(reasons)}; pairs have it."
+        else:
+            yield f"{method} is not ranked, as cells that it has are not; pairs have it."
+    for cell in (cell for cell in cells if cell not in ranked):
+        missing = ", ".join(method for method in methods if method not in cell.runs)
+        reason = f"without {missing}" if missing else "methods share no seed there"
+        yield f"{cell.name} is not ranked in: {reason}; pairs have it."
+    for cell in ranked:
+        shared = cell.task(methods).shape[1]
+        more = [
+            f"{m} ({len(cell.runs[m]) - shared})" for m in methods if len(cell.runs[m]) > shared
+        ]
+        if more:
+            yield (
+                f"{cell.name}: ranked over the {shared} run{'s' * (shared > 1)} of each method "
+                f"whose seeds all have; further ones are in pairs and means: {', '.join(more)}."
+            )
+    for cell in cells:
+        yield from cell.apart()
 
 
 def _rule(params: Any, measure: Measure) -> str:
     return (
-        "Rule, fixed in code. Rows have nothing set by hand; a pair of runs shares its seeds. Mean "
-        "rank: 1 for the best mean of a cell, ties averaged, over cells; it changes with the "
-        "methods that are ranked. IQM: mean of the middle half of all runs, cells counting alike. "
-        f"Both with percentile intervals of {RESAMPLES} resamples of the seeds within cells. P(run "
-        "above): of a run of the first over one of the second, equal ones half. Gain: "
+        "Rule, fixed in code. Rows have nothing set by hand; ranks and pairs are of runs that "
+        "share their seeds. Mean rank: 1 for the best mean of a cell, ties averaged, over cells; "
+        "it changes with the methods that are ranked. IQM: mean of the middle half of all runs, "
+        f"cells counting alike. Both with percentile intervals of {RESAMPLES} resamples of the "
+        "seeds within cells, if each has two or more. P(run above): of a run of the first over one "
+        "of the second, equal ones half. Gain: "
         f"{'second minus first' if measure.better == 'lowest' else 'first minus second'} in "
         f"{measure.heading} ({measure.unit}). Posterior: Bayesian signed-rank test over data sets "
         "(cells of one are averaged first, as they are no independent evidence), practically equal "

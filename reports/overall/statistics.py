@@ -61,7 +61,7 @@ def summary(methods: Sequence[str], tasks: Sequence[Task]) -> pd.DataFrame:
     """Return mean rank and interquartile mean of each method, with 95 % bootstrap intervals.
 
     Resamples are stratified: runs are drawn within each task. A task counts once, however many
-    runs it has.
+    runs it has. Where one has a single run there is no interval.
     """
     random = np.random.default_rng(0)
     drawn = [resampled(task, random) for task in tasks]
@@ -77,7 +77,7 @@ def summary(methods: Sequence[str], tasks: Sequence[Task]) -> pd.DataFrame:
     }
     columns: dict[str, np.ndarray] = {}
     for name, (value, samples) in found.items():
-        low, high = np.quantile(samples, (0.025, 0.975), axis=0)
+        low, high = _bounds(samples, tasks)
         columns |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return pd.DataFrame(columns, index=pd.Index(methods, name="label"))
 
@@ -96,13 +96,19 @@ def improvement(tasks: Sequence[Task]) -> tuple[float, float, float]:
     """Return the probability that a run of the first of two methods is above one of the second.
 
     Averaged over tasks, equal runs counting half, with the ends of its 95 % interval, from
-    stratified resamples.
+    stratified resamples; NaN where a task has a single run.
     """
     random = np.random.default_rng(0)
     value = np.mean([_above(task) for task in tasks])
     samples = np.mean([_above(resampled(task, random)) for task in tasks], axis=0)
-    low, high = np.quantile(samples, (0.025, 0.975))
+    low, high = _bounds(samples, tasks)
     return float(value), float(low), float(high)
+
+
+def _bounds(samples: np.ndarray, tasks: Sequence[Task]) -> np.ndarray:
+    """Return the ends of the 95 % interval (2, ...), NaN where a task has a single run."""
+    ends: np.ndarray = np.quantile(samples, (0.025, 0.975), axis=0)
+    return ends if all(task.shape[1] > 1 for task in tasks) else np.full_like(ends, np.nan)
 
 
 def _above(task: np.ndarray) -> np.ndarray:

@@ -352,5 +352,5 @@ def _summary(runs: Sequence[StoredRun], entries: Sequence[Entry], shelves: Seque
     return (
         f"A site of {counted(len(runs), 'run')} in {counted(counts[MEASURED], 'row')}, "
         f"{counted(counts[PUBLISHED], 'published row')} and {counted(figures, 'figure')} of "
-        f"{counted(len(shelves), 'report')}. Open index.html in a browser."
+        f"{counted(len(shelves), 'report')}; index.html is its first page."
     )

@@ -17,7 +17,7 @@ import fscil_bench
 from fscil_bench.api import make_report
 from fscil_bench.cli.app import app
 from fscil_bench.cli.options import parse_settings
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import DataError, UsageError
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.request import parse_seeds
@@ -27,6 +27,9 @@ from fscil_bench.store.runs import Store
 
 TOY = Path(__file__).parents[1] / "toy"
 WITH_TOY = ["--protocol", str(TOY / "toy.toml"), "--plugin", str(TOY / "toy_reader.py")]
+
+
+STORED = "stored already, not made again; "
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,35 @@ def test_run_list_and_report(folder: Path) -> None:
     assert (folder / "results/reports/toy/main-table/main-table.csv").exists()
 
 
+def test_a_run_says_what_it_trains_and_what_was_stored(tmp_path: Path) -> None:
+    first, second = (run(tmp_path, "--method", "ncm", "--epochs", "1").output for _ in range(2))
+    (network,) = (tmp_path / "results/representations").iterdir()
+    training = "base training comes first: cosine on toy, 1 epoch, once for all methods and seeds"
+    assert f"{training}; kept in {network}" in first
+    assert "base training" not in second
+    assert STORED not in first
+    assert f"{STORED}last session" in second
+    forced = run(tmp_path, "--method", "ncm", "--epochs", "1", "--force").output
+    assert STORED not in forced
+    site = call(tmp_path, "report", "site").output
+    assert f"open in a browser: {tmp_path.as_uri()}/results/reports/all/site/index.html" in site
+
+
+def test_an_error_that_names_options_gives_the_whole_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Options) -> None:
+        raise DataError("no published copy", remedy=("--unofficial-data", "--split", "seeded"))
+
+    monkeypatch.setattr("fscil_bench.cli.app.open_workbench", refuse)
+    refused = call(folder, "run", "-m", "ncm", "-p", "cifar100", "--data-root", "my data")
+    assert refused.exit_code == 1
+    assert (
+        "the whole command: fscil-bench run -m ncm -p cifar100 --data-root 'my data' "
+        "--unofficial-data --split seeded"
+    ) in refused.output
+
+
 def test_a_report_names_missing_runs_with_their_commands(folder: Path) -> None:
     run(folder, "--method", "ncm")
     words = ["--protocol", "toy", "--method", "ncm,ldc", "--seeds", "0,7"]
@@ -68,9 +100,12 @@ def test_a_report_names_missing_runs_with_their_commands(folder: Path) -> None:
     assert "--results" not in table.output
     elsewhere = call(folder, "report", "main-table", *words, "--results", str(folder / "results"))
     told = elsewhere.output.partition("missing runs, for these results:\n")[2].splitlines()
-    assert told[1] == (
-        "  fscil-bench run --method ldc --protocol PATH/TO/toy.toml --seeds 0,7 "
-        f"--results {folder / 'results'}"
+    command = "fscil-bench run --method ldc --protocol PATH/TO/toy.toml --seeds 0,7"
+    assert told[1] == f"  {command} --results {folder / 'results'}"
+    places = {"results": folder / "results", "data_root": folder / "d", "unofficial_data": True}
+    output = make_report("main-table", "toy", methods="ncm,ldc", seeds=(0, 7), **places)
+    assert output.missing[1] == (
+        f"{command} --data-root {folder / 'd'} --results {folder / 'results'} --unofficial-data"
     )
 
 
@@ -88,7 +123,8 @@ def test_an_empty_path_is_as_good_as_none(
     empty = [word for name in ("weights", "plugin", "index-list") for word in (f"--{name}", "")]
     again = run(folder, "--method", "ncm", *empty)
     assert again.exit_code == 0, again.output
-    assert again.output.splitlines()[-2:] == done.output.splitlines()[-2:]
+    ends = [each.output.splitlines()[-2:] for each in (done, again)]
+    assert ends[1] == [ends[0][0].replace(": last", f": {STORED}last"), ends[0][1]]
     monkeypatch.chdir(tmp_path)
     assert call(folder, "report", "main-table", "--protocol", "toy", "--out", " ").exit_code == 0
     assert call(folder, "data", "scan", "").exit_code == 2

@@ -13,3 +13,15 @@ def test_names_break_no_table(factory: Any, registry: Registry) -> None:
     lines = summary_table(runs, registry).splitlines()
     assert len(lines) == 3
     assert r"| ncm space=a\|b c | 1 | 66.67 | 78.89 | 75.00 | 50.00 | 60.00 |" in lines[2]
+
+
+def test_an_interval_is_shown_as_tables_show_it(factory: Any, registry: Registry) -> None:
+    # Of two runs t is 12.7: 40 and 41 of 60 right images make 67.50 ± 10.59, 30 and 40 too much.
+    for bases, last in (((30, 31), "67.50 ± 10.59"), ((20, 35), "62.50 ± –")):
+        runs = [
+            factory.write(factory.spec("ncm", seed), [(36, 0), (34, 6), (base, 10)])
+            for seed, base in enumerate(bases)
+        ]
+        text = summary_table(runs, registry)
+        assert f"| ncm | 2 | {last} |" in text
+        assert ("± –: too few runs" in text) == ("–" in last)

@@ -139,7 +139,8 @@ def test_get_takes_a_local_copy_for_a_protocols_data_set(tmp_path: Path) -> None
 def test_scan_writes_a_protocol_once_it_is_whole(tmp_path: Path) -> None:
     root, out = images(tmp_path / "animals"), tmp_path / "new" / "my.toml"
     words = ["scan", str(root), *SMALL, "--out", str(out)]
-    assert output(tmp_path, *words) == f"wrote {out}\n"
+    whole = f"its data lie elsewhere, so that it names their whole path, {root}"
+    assert output(tmp_path, *words) == f"wrote {out}; {whole}\n"
     assert load_protocol(out).classes == 3
     before = out.read_text()
     assert before == output(tmp_path, *words[:-2]), "what is printed without --out"
@@ -150,6 +151,20 @@ def test_scan_writes_a_protocol_once_it_is_whole(tmp_path: Path) -> None:
     output(tmp_path, *words, "--force")
     assert load_protocol(out).classes == 4
     assert sorted(out.parent.iterdir()) == [out], "no temporary files are left"
+
+
+@pytest.mark.parametrize(("place", "named"), [("my.toml", "animals"), ("animals/my.toml", ".")])
+def test_a_protocol_moves_with_data_that_lie_beside_or_below_it(
+    tmp_path: Path, place: str, named: str
+) -> None:
+    home, moved = tmp_path / "home", tmp_path / "moved"
+    root = images(home / "animals")
+    assert output(tmp_path, "scan", str(root), *SMALL, "--out", str(home / place)) == (
+        f"wrote {home / place}\n"
+    )
+    assert load_protocol(home / place).data == named
+    home.rename(moved)
+    assert "classes         3" in output(tmp_path, "check", str(moved / place))
 
 
 @pytest.mark.parametrize(

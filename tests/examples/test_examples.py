@@ -29,6 +29,11 @@ def test_all_of_them_are_run() -> None:
     assert sorted(RUN) == sorted(file.name for file in EXAMPLES.glob("*.py"))
 
 
+def test_the_readme_has_them_in_an_order_that_works() -> None:
+    text = (EXAMPLES / "README.md").read_text("utf-8")
+    assert re.findall(r"\((\w+\.py)\)", text) == list(RUN)
+
+
 def test_they_run_and_print_what_was_measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

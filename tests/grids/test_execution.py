@@ -23,7 +23,8 @@ import fscil_bench as fb
 from fscil_bench.cli.app import app
 from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.grids import workers as places
-from fscil_bench.options import Options
+from fscil_bench.grids.execution import everywhere
+from fscil_bench.options import DATA_VARIABLE, Options
 from fscil_bench.progress import Silent
 from fscil_bench.store.locks import locked
 from fscil_bench.store.runs import Store
@@ -191,6 +192,20 @@ def test_a_scheduler_that_goes_away_is_told(inside: Any, trained_toy: Any) -> No
     [error] = errors
     assert "the scheduler is gone: what is finished is stored" in str(error)
     assert status(store) == f"no grid runs on {store.results}\n"
+
+
+def test_workers_look_where_the_client_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("given", "named", "data"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(DATA_VARIABLE, "named")
+    sent = everywhere(Options(data_root="given"), Store(tmp_path / "r", tmp_path / "c"), 1)
+    monkeypatch.chdir(tmp_path / "data")
+    monkeypatch.setenv(DATA_VARIABLE, "/its/own")
+    roots = [tmp_path / name for name in ("given", "named", "data")]
+    assert sent.changed(device="cpu").data_roots == (*roots, Path("/its/own"), Path("data"))
 
 
 def status(store: Store) -> str:

@@ -186,3 +186,9 @@ def test_divergence_is_reported() -> None:
     learn(made, task.session(0))
     with pytest.raises(FscilError, match=r"'orco' diverges: the loss is nan; lower lr = 1e\+30"):
         made.learn_session(task.session(1))
+
+
+def test_a_projector_that_the_last_step_of_the_alignment_spoils_is_reported() -> None:
+    params = Orco.Params(base_epochs=1, base_lr=1e25)
+    with pytest.raises(FscilError, match=r"'orco' diverges: the length .*; lower base_lr = 1e\+25"):
+        start(ToyTask(needs=Orco.needs), Orco, params)

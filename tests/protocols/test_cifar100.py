@@ -233,8 +233,12 @@ def test_a_small_run(files: Files, copies: Any) -> None:
     assert len(stored.targets) == len(NAMES) * TEST
     assert any("unofficial data (cifar-100-python.tar.gz has" in f for f in stored.record.flags)
     asked["results"] = copies.folder / "other"
-    with pytest.raises(DataError, match="--unofficial-data uses this copy"):
+    with pytest.raises(DataError, match="--unofficial-data uses this copy") as refused:
         copies.run("cifar100", split="seeded", **asked)
+    assert refused.value.remedy == ("--unofficial-data",)
+    with pytest.raises(DataError, match="not in it: --split seeded draws others") as refused:
+        copies.run("cifar100", **asked)
+    assert refused.value.remedy == ("--unofficial-data", "--split", "seeded")
     with pytest.raises(UsageError, match=shots):
         copies.run("cifar100", unofficial_data=True, **asked)
     assert not asked["results"].exists(), "known before base training"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from fscil_bench.reporting.choice import Chosen
-from fscil_bench.reporting.lacks import lacking_runs
+from fscil_bench.reporting.lacks import lacking_runs, lacking_scores
 
 
 def lacks(found: Chosen) -> dict[str, str]:
@@ -92,3 +92,16 @@ def test_a_representation_without_any_run_is_missing(factory: Any, rows: Any) ->
             "--seeds 0"
         )
     }
+
+
+def test_runs_without_scores_are_made_again_for_measures_of_scores(factory: Any, rows: Any) -> None:
+    found = rows(*runs_of(factory, ncm=range(3), ldc=range(1)))
+
+    (ncm, ldc) = lacking_scores(found, ["last", "ece", "new_own_labels"])
+
+    assert ncm.what == "scores for ECE, New, own labels: ncm, seeds 0-2"
+    assert ncm.command == (
+        "fscil-bench run --method ncm --protocol toy --seeds 0-2 --precision fp32 --artifacts"
+    )
+    assert "--method ldc" in ldc.command
+    assert lacking_scores(found, ["last", "average"]) == []

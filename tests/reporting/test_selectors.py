@@ -59,7 +59,7 @@ def test_every_label_chooses_its_row(specs: Mapping[str, RunSpec]) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("nmc", "no stored row is of method 'nmc'; did you mean 'ncm'"),
+        ("nmc", "no row here is of method 'nmc'; did you mean 'ncm'"),
         ("ldc (stps=3)", "no row has a value 'stps'; did you mean 'steps'"),
         ("ldc [fact, vrtual=3]", "no row has a value 'vrtual'; did you mean 'virtual'"),
         ("ldc (steps=9)", "no stored row fits"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -35,10 +36,11 @@ FRAME = pd.DataFrame(
 )
 
 
-def cells(values: list[Any], column: Column) -> list[str]:
-    """Return what is printed in a column with these values or means."""
+def cells(values: list[Any], column: Column, halves: Sequence[float] = ()) -> list[str]:
+    """Return what is printed in a column with these values or means, and their half-widths."""
     key = f"{column.key}_mean" if column.kind == "interval" else column.key
-    text = markdown_table(Table("t", pd.DataFrame({key: values}), [column]))
+    frame = pd.DataFrame({key: values} | ({f"{column.key}_half_width": halves} if halves else {}))
+    text = markdown_table(Table("t", frame, [column]))
     return [line.strip("| ") for line in text.splitlines()[2:]]
 
 
@@ -46,8 +48,8 @@ def test_markdown_table() -> None:
     assert markdown_table(Table("t", FRAME, [*ROW_COLUMNS, LAST, DROP])) == (
         "| Method | n | Last | PD |\n"
         "| --- | ---: | ---: | ---: |\n"
-        "| ncm | 1 | **60.13** | 9.00 |\n"
-        "| a\\|b | 3 | 0.33 ± 0.67 | **8.00 ± 0.00** |"
+        "| ncm | 1 | 60.13 | 9.00 |\n"
+        "| a\\|b | 3 | 0.33 ± 0.67 | 8.00 ± 0.00 |"
     )
 
 
@@ -75,23 +77,46 @@ def test_headings_that_several_groups_have_name_theirs() -> None:
     assert text.startswith("| Plain: All | Outliers: All | PD | n |")
 
 
+NUMBER = Column("x", "x", kind="number", best="highest")
+
+
 @pytest.mark.parametrize(
-    ("means", "printed"),
+    ("values", "printed"),
     [
         ([50.0], ["50.00"]),
         ([50.001, 50.004, 49.9], ["**50.00**", "**50.00**", "49.90"]),
         ([50.0, 50.0], ["50.00", "50.00"]),
-        ([math.nan, -1.0], ["–", "**-1.00**"]),
+        ([math.nan, -1.0], ["–", "-1.00"]),
         ([-0.001, -2.0], ["**0.00**", "-2.00"]),
     ],
 )
-def test_the_best_is_bold_unless_all_are_alike(means: list[float], printed: list[str]) -> None:
-    assert cells(means, LAST) == printed
-    assert "**" not in "".join(cells(means, Column("last", "Last")))
+def test_the_best_is_bold_unless_all_are_alike(values: list[float], printed: list[str]) -> None:
+    assert cells(values, NUMBER) == printed
+    assert "**" not in "".join(cells(values, Column("x", "x", kind="number")))
+    lowest = Column("x", "x", kind="number", best="lowest")
+    assert cells([-v for v in values], lowest)[0].startswith("**") == printed[0].startswith("**")
 
 
-def test_a_lower_drop_is_better() -> None:
-    assert cells([8.0, 9.0], measure_columns("performance_drop")[0]) == ["**8.00**", "9.00"]
+@pytest.mark.parametrize(
+    ("halves", "bold"),
+    [
+        # 0.3 and 0.4 together are 0.5, by which the first two differ.
+        ([0.3, 0.39, 9.0], True),
+        ([0.3, 0.41, 9.0], False),
+        ([0.0, 0.0, math.nan], True),
+        ([math.nan, 0.0, 0.0], False),
+        ([0.0, math.nan, 0.0], False),
+    ],
+)
+def test_a_mean_is_bold_where_its_interval_tells_it_from_the_next(
+    halves: list[float], bold: bool
+) -> None:
+    first, *others = cells([60.0, 59.5, 40.0], LAST, halves)
+    assert first.startswith("**") == bold
+    assert "**" not in "".join(others)
+    assert cells([8.0, 9.0], measure_columns("performance_drop")[0], [0.1, 0.1]) == [
+        *("**8.00 ± 0.10**", "9.00 ± 0.10")
+    ]
 
 
 def test_numbers_and_texts() -> None:
@@ -172,9 +197,9 @@ COLUMNS = [
 ROWS = pd.DataFrame(
     {
         "label": ["ncm_1", "[x] & y"],
-        "runs": [1, 3],
+        "runs": [2, 3],
         "session_0_mean": [70.0, 72.0],
-        "session_0_half_width": [math.nan, 0.25],
+        "session_0_half_width": [0.5, 0.25],
         "session_1_mean": [71.5, 60.0],
         "session_1_half_width": [math.nan, 1.0],
         "drop_mean": [math.nan, -1.5],
@@ -191,8 +216,8 @@ EXPECTED = r"""% Needs \usepackage{booktabs}. Wider than the page? Then, with gr
 \cmidrule(lr){3-4}
 Method & $n$ & 0 & 1 & PD \\
 \midrule
-ncm\_1 & 1 & 70.00 & \textbf{71.50} & -- \\
-{}[x] \& y & 3 & \textbf{72.00\,$\pm$\,0.25} & 60.00\,$\pm$\,1.00 & \textbf{$-$1.50\,$\pm$\,0.00} \\
+ncm\_1 & 2 & 70.00\,$\pm$\,0.50 & 71.50 & -- \\
+{}[x] \& y & 3 & \textbf{72.00\,$\pm$\,0.25} & 60.00\,$\pm$\,1.00 & $-$1.50\,$\pm$\,0.00 \\
 \bottomrule
 \end{tabular}}
 \par\smallskip{\footnotesize\raggedright\noindent

@@ -134,3 +134,6 @@ def test_options_come_along_with_a_command() -> None:
         "fscil-bench report --results 'my runs'"
     )
     assert Options().command("list", "runs") == "fscil-bench list runs"
+    given = "fscil-bench run --unofficial-data"
+    assert options.completed(given) == f"{given} --results 'my runs'"
+    assert options.completed(options.completed(given)) == f"{given} --results 'my runs'"

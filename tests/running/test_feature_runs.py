@@ -14,6 +14,7 @@ import fscil_bench as fb
 from fscil_bench.cli.app import app
 from fscil_bench.data.feature_file import read_feature_file
 from fscil_bench.errors import DataError, UsageError
+from fscil_bench.grids.graph import rows_of
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.reporting.evaluation import Evaluation
@@ -93,6 +94,30 @@ def test_every_method_on_features_predicts_from_the_file_what_it_does_from_the_n
     assert files[0].record.representation_log["features"].startswith("exported (sha256 ")
 
 
+def test_a_precision_of_training_is_refused(toy: Any, exported: Path) -> None:
+    with pytest.raises(UsageError, match="leave --precision out"):
+        toy.run(features=exported, precision="bf16")
+
+
+def test_a_seed_that_a_method_learns_from_base_data_with_stays(toy: Any, exported: Path) -> None:
+    few = {"unit_steps": 3, "unit_classes": 2, "epochs": 1}
+    runs = toy.run("ldc", features=exported, params=few, representation_seed="0-1")
+    assert len({run.key for run in runs}) == 2
+
+
+def test_runs_are_named_by_their_file(toy: Any, exported: Path) -> None:
+    run = toy.run(features=exported)
+    words = ["list", "runs", "--results", str(toy.folder / "results")]
+    listed = CliRunner().invoke(app, words).output
+    assert re.search(r"shot, features exported, \w+, seed 0, ", listed), listed
+    assert "on toy, features exported, " in run._repr_html_()
+    bench = Workbench.open(Options(**settings(toy, protocol=None, features=exported)))
+    [row] = rows_of(bench, [RunRequest("ncm", toy.toml)])
+    assert row.title((0, 1)) == "ncm on toy [features exported], seeds 0-1"
+    command = command_for(run.spec, bench.registry)
+    assert command.endswith("--features PATH/TO/exported"), command
+
+
 @pytest.mark.parametrize("form", [".safetensors", ".pt", ".parquet"])
 def test_the_form_of_a_file_is_in_no_key(
     toy: Any, exported: Path, tmp_path: Path, form: str
@@ -138,6 +163,10 @@ def test_all_frozen_leaves_out_what_does_not_run(toy: Any, exported: Path) -> No
         (["--method", "ncm", "--weights", "w.pt"], "leave --weights out"),
         (["--method", "ncm", "--network", "released"], "leave --network out"),
         (["--method", "ncm", "--representation", "rotation"], "leave --representation out"),
+        (
+            ["--method", "ncm", "--representation-seed", "0-4"],
+            "with another --representation-seed it answers the same; leave it out",
+        ),
         (["--method", "ncm", "--features", "no.npz"], "no.npz: no such file of features"),
     ],
 )
@@ -316,6 +345,13 @@ def test_a_scanned_file_is_a_protocol(toy: Any, exported: Path, tmp_path: Path) 
     )
     both = CliRunner().invoke(app, [*map(str, words), str(tmp_path)])
     assert both.exit_code == 2 and "FOLDER and --features" in " ".join(both.output.split())
+
+
+def test_features_that_fit_no_protocol_are_told_what_makes_one(toy: Any, exported: Path) -> None:
+    told = failure(
+        toy, "run", "--method", "ncm", "--protocol", "glyphs", "--features", exported, code=1
+    )
+    assert f"`fscil-bench data scan --features {exported} --way 5 --shot 5 --base 60% --out" in told
 
 
 def test_a_table_says_that_features_come_from_a_file(toy: Any, exported: Path) -> None:

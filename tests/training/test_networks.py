@@ -190,7 +190,8 @@ def test_a_command_names_it(toy: Any, packaged: Path, network: Path) -> None:
 def test_networks_are_listed_and_shown(toy: Any, network: Path) -> None:
     own, file = trained_run(toy), read_network(network, load_registry())
     done = CliRunner().invoke(app, ["networks", "list", "--results", str(toy.folder / "results")])
-    lines = done.output.splitlines()
+    own_training, *lines = done.output.splitlines()
+    assert own_training.startswith("trained by this suite, not by the papers' authors")
     assert lines[0].split(None, 1)[0] == "toy-cosine-0"
     told = f"toy, cosine, representation seed 0, {EPOCHS} epochs, fp32"
     assert f"toy cosine: {told}, sha256 {file.digest[:12]}, 1.1 MiB" in lines[0]

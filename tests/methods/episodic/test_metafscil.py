@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fscil_bench.errors import FscilError
 from fscil_bench.methods._shared.cosine import cosine_logits
 from fscil_bench.methods.episodic.metafscil import (
     Gate,
@@ -192,3 +194,31 @@ def test_the_outer_loop_trains_network_and_gates() -> None:
         found.model.backbone.state_dict()["conv.weight"],
     )
     assert all(bool(gate.out.weight.any()) for gate in found.model.gates)  # type: ignore[union-attr,operator]
+
+
+def test_no_query_is_among_the_images_of_a_row() -> None:
+    task, shown = ToyTask(needs=MetaFscil.needs), list[set[bytes]]()
+    context = task.context(MetaFscil)
+    network = context.network
+    assert network is not None
+
+    def seen(images: torch.Tensor) -> torch.Tensor:
+        shown.append({image.numpy().tobytes() for image in images})
+        return network.test_pixels(images)
+
+    watched = replace(context, network=replace(network, test_pixels=seen))
+    made, base = MetaFscil(MetaFscil.Params(**SMALL | {"warm_up": 0}), watched), task.session(0)
+    assert base.images is not None
+    made.pretrain(replace(base, images=torch.randint(256, base.images.shape).byte()), print)
+    _, means, *rest, rows = shown  # the gates' widths; a sequence; the rows of what was learnt
+    queries, shots = rest[1::2], rest[::2]
+    assert len(queries) == len(shots) > 0
+    for number, asked in enumerate(queries):
+        assert asked.isdisjoint(means.union(*shots[: number + 1]))
+    assert len(rows) == len(base.labels)
+
+
+@pytest.mark.parametrize("name", ["meta_lr", "warm_up_lr", "lr"])
+def test_the_rate_that_spoils_the_meta_stage_is_named_in_its_first_sequence(name: str) -> None:
+    with pytest.raises(FscilError, match=rf"diverges in sequence 1 .*; lower {name} = 1e\+30$"):
+        made(0, **{name: 1e30})

@@ -120,6 +120,8 @@ def test_from_the_second_session_on_half_of_what_is_replayed_is_of_base_classes(
     assert set(drawn_exemplars(4, 4, 60, generator).tolist()) == {0, 1, 2, 3}
     drawn = drawn_exemplars(4, 7, 60, generator)
     assert set(drawn[:30].tolist()) == {0, 1, 2, 3} and set(drawn[30:].tolist()) == {4, 5, 6}
+    assert [int((drawn_exemplars(4, 7, 7, generator) < 4).sum()) for _ in range(2)] == [3, 3]
+    assert len(drawn_exemplars(4, 7, 7, generator)) == 7
 
 
 def test_the_last_stage_is_the_last_row_of_blocks_and_what_follows() -> None:

@@ -436,7 +436,7 @@ def test_artifacts_are_generated_features_per_step_and_the_loss_curve() -> None:
     assert "generated_step0" not in restored.artifacts()
 
 
-@pytest.mark.parametrize(("rate", "value"), [("unit_lr", 1e30), ("lr", 1e38)])
+@pytest.mark.parametrize(("rate", "value"), [("unit_lr", 1e30), ("lr", 1e39)])
 def test_a_rate_that_diverges_is_named(rate: str, value: float) -> None:
     with pytest.raises(FscilError, match=rf"'ldc': the .* diverges .*; lower {rate} = 1e\+3"):
         _learnt({rate: value})
@@ -544,3 +544,14 @@ def test_episodes_of_one_number_have_the_same_noise_and_others_have_other() -> N
     other = method.episode_scores(replace(shots, index=99), queries)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(("epochs", "kept"), [(0.0, True), (1.0, True), (100.0, False)])
+def test_a_session_that_ends_worse_than_class_means_stays_at_these(
+    epochs: float, kept: bool
+) -> None:
+    """Trained base rows have lower cosines than new means: after few steps these win everything."""
+    rate = {"epochs": 1, "lr": 1e-9} if not epochs else {"epochs": int(epochs)}
+    method = learnt(Ldc, {"unit_steps": 0, **rate}, sessions=1)
+    assert method.notes().get("sessions_at_means") == (1 if kept else None)
+    assert torch.equal(method.classifier, method.prototypes) == kept

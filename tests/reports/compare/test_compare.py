@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from matplotlib.colors import to_rgba
 
-from fscil_bench.errors import FscilError
+from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.figures import figure_style
 from fscil_bench.reports.compare.report import Compare
@@ -44,7 +44,8 @@ def test_a_clear_difference_by_hand(write_last: Any, make: Any) -> None:
     ) in made.text
     assert "| ldc | ncm | 6 | 5.83 | 2.56 | 9.11 |" in made.text
     assert "| 0.0312 | 0.0312 | **holds after correction** |" in made.text
-    assert "| ldc | 6 | **70.83 ± 3.27** |" in made.text
+    # Told by pairs, and not by the two intervals alone, which overlap.
+    assert "| ldc | 6 | 70.83 ± 3.27 |" in made.text
 
 
 def test_correction_over_all_pairs(write_last: Any, make: Any) -> None:
@@ -84,6 +85,17 @@ def test_what_can_never_hold_is_said_first_and_one_reference_helps(
     assert lines(alone)["c", "a"]["p_holm"] == pytest.approx(4 * 2 / 128)
     assert lines(alone)["c", "a"]["mean"] < 0 < lines(alone)["c", "d"]["mean"]
     assert "(--set against" not in alone.text
+
+
+def test_a_reference_that_is_not_there_is_told_with_what_is(write_last: Any, make: Any) -> None:
+    for method in ("ldc", "ncm", "late"):
+        write_last(method, A)
+    with pytest.raises(UsageError) as error:
+        make(Compare, {"against": "late"}, methods=("ldc", "ncm"))
+    assert str(error.value).splitlines() == [
+        "against = 'late': no row here is of method 'late'; known: ldc, ncm",
+        *("compared are", "  ldc", "  ncm"),
+    ]
 
 
 def test_the_reference_that_is_proposed_can_be_asked_for(write_last: Any, make: Any) -> None:

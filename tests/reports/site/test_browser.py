@@ -258,8 +258,9 @@ def test_the_shown_rows_are_downloaded(opened: Any) -> None:
     assert float(ncm[4]) == pytest.approx(12.7062 / 12, rel=1e-4)
 
 
-def test_the_leaderboard_fits_a_common_window(opened: Any) -> None:
-    page = opened(width=1300)
+@pytest.mark.parametrize("view", ["", "#protocol=*", "#protocol=*&terms=*"])
+def test_the_leaderboard_fits_a_common_window(opened: Any, view: str) -> None:
+    page = opened(f"index.html{view}", width=1300)
     wide, room = page.execute_script(
         "const box = document.getElementById('leaderboard').parentElement;"
         "return [box.scrollWidth, box.clientWidth]"
