@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,12 @@ TINY = 1e-12
 
 LEAST_GAIN = 0.2
 """How much more likely than chance class means must be, in mean log probability, to be trained."""
+
+CHECKED_SAMPLES = 32
+"""Calibrated samples of a class on which trained rows are compared with class means."""
+
+SHORTFALL = 0.05
+"""How much less of these samples than class means rows may put in their class, and be kept."""
 
 
 def separable(means: torch.Tensor, temperature: float) -> bool:
@@ -96,33 +102,19 @@ def train_classifier(
     return F.normalize(rows, dim=1) * means.norm(dim=1, keepdim=True), losses
 
 
-def objectives(
-    candidates: Sequence[torch.Tensor],
-    sampler: GaussianSampler,
-    shots: torch.Tensor,
-    targets: torch.Tensor,
-    params: LdcParams,
-    generator: torch.Generator,
-) -> list[float]:
-    """Return the incremental objective of some classifiers (C, D), all on the same new samples.
+def falls_short(rows: torch.Tensor, sampler: GaussianSampler, generator: torch.Generator) -> bool:
+    """Return whether rows (C, D) put clearly fewer calibrated samples in their class than means do.
 
-    As in `train_classifier`, for one epoch's samples of every class.
+    The loss does not tell: that of class means is high, as a softmax of their cosines is not sure
+    of anything, though nearly all decisions may be right.
     """
-    p, classes = params, len(sampler.means)
-    drawn = F.normalize(sampler.draw(p.samples_per_class, generator), dim=2).flatten(0, 1)
-    own = torch.arange(classes, device=drawn.device).repeat_interleave(p.samples_per_class)
-    parts = [
-        (drawn, own, p.sampled_weight),
-        (F.normalize(shots, dim=1), targets, p.few_shot_weight),
-    ]
-    units = [F.normalize(rows, dim=1) for rows in candidates]
-    return [
-        sum(
-            weight * float(F.cross_entropy(p.temperature * features @ rows.T, labels))
-            for features, labels, weight in parts
-        )
-        for rows in units
-    ]
+    samples = F.normalize(sampler.draw(CHECKED_SAMPLES, generator), dim=2)
+    own = torch.arange(len(rows), device=samples.device)[:, None]
+    reached, at_means = (
+        float(((samples @ F.normalize(each, dim=1).T).argmax(dim=2) == own).float().mean())
+        for each in (rows, sampler.means)
+    )
+    return reached < at_means - SHORTFALL
 
 
 def cross_entropy(

@@ -26,7 +26,7 @@ from .._shared.statistics import (
     within_class_covariance,
 )
 from .bayes import GaussianClassifier
-from .classifier import objectives, separable, train_classifier
+from .classifier import falls_short, separable, train_classifier
 from .covariance import BorrowedCovariances, Covariances, Repairs, SharedCovariance
 from .matching import Convergence
 from .new_means import MeanPrior, borrowed_means, fit_prior, posterior_means
@@ -103,7 +103,8 @@ class Ldc(Method):
     where Σ⁽⁰⁾ must be singular (base samples less classes are fewer than D), nor kept where it
     matches base features no better than the shared covariance does; a class whose mapped
     covariance has `SPREAD_LIMIT` times more or less variance than Σ, the mean of the base
-    classes', has Σ; rows stay class means where the softmax cannot tell these apart.
+    classes', has Σ; rows stay class means where the softmax cannot tell these apart, and where
+    too few epochs leave trained base rows far behind new ones.
 
     Features that are NaN, infinite, or negative in Tukey space are refused (`DataError`).
     """
@@ -267,10 +268,10 @@ class Ldc(Method):
             rows, self._losses = train_classifier(
                 rows, seen, sampler, features, targets, self.params, generator
             )
-            check = sampler, features, targets, self.params, self._generator("check", session.index)
-            reached, at_means = objectives([rows, centres], *check)
-            self._sessions_at_means += reached > at_means
-            self.classifier = centres if reached > at_means else rows
+            check = self._generator("check", session.index)
+            behind = self._uneven and falls_short(rows, sampler, check)
+            self._sessions_at_means += behind
+            self.classifier = centres if behind else rows
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return cosines (n, classes seen) of queries and rows, times the temperature.
@@ -363,7 +364,7 @@ class Ldc(Method):
         `unit_trained` says why the unit was not, `classes_outside_spread` counts classes that have
         Σ in place of what the unit maps it to, `base_rows_gradient` is how steep the cross-entropy
         of base rows was where their training ended, `sessions_at_means` counts sessions whose rows
-        were not trained; all four only where there is something to tell.
+        stay class means; all four only where there is something to tell.
         """
         notes = space_notes(self.params.space, self.context)
         notes |= self.repairs.notes() if self.params.keeps_covariances else {}
@@ -380,6 +381,11 @@ class Ldc(Method):
         if self.params.new_means == "posterior":
             notes["prior_shrinkage"] = float(f"{self.prior.shrinkage:.2g}")
         return notes
+
+    @property
+    def _uneven(self) -> bool:
+        """Whether rows that were trained stand beside new ones that begin at class means."""
+        return self.params.base_rows == "trained" and self.params.keeps_prototypes
 
     @property
     def _known(self) -> torch.Tensor:

@@ -157,7 +157,7 @@ def test_mean_features_without_a_direction_are_refused() -> None:
     base = task.session(0)
     base.features[base.labels == 4] = 0
     found = start(task, Sfms, Sfms.Params(**SHORT))
-    with pytest.raises(DataError, match="the mean feature of class 4, .* is zero"):
+    with pytest.raises(DataError, match=r"the mean feature of class 4, .* is zero"):
         found.pretrain(base, lambda _: None)
     base.features[:] = 1
     with pytest.raises(DataError, match="all base features are equal"):
