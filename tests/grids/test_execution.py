@@ -119,6 +119,17 @@ def test_workers_without_the_store_send_what_they_made(
     assert not list(new_toy.folder.glob("cache/features/*")), "nobody wrote there"
 
 
+def test_workers_find_a_file_that_is_named_from_where_the_client_is(
+    processes: Any, trained_toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained_toy.folder)
+    np.save("words.npy", np.eye(30))
+    few = {"vectors": "words.npy", "vae_epochs": 1, "base_epochs": 1, "epochs": 1}
+    params = {f"sfms.{name}": value for name, value in few.items()}
+    (made,) = run(trained_toy, processes, method=["sfms"], params=params, seed=0)
+    assert made.record.notes["class_vectors"] == "of words.npy"
+
+
 def test_a_killed_worker_is_replaced_and_its_task_repeated(processes: Any, new_toy: Any) -> None:
     marks = [new_toy.folder / name for name in ("training", "run")]
     asked: dict[str, Any] = {

@@ -62,6 +62,9 @@ def test_files_are_to_fill_in(factory: Any, registry: Registry, toy_protocol: Pr
     given = {"pretraining": "my net.pth (sha256 0123456789ab)"}
     command = command_for(factory.spec(protocol=untrained, representation=given), registry)
     assert " --epochs 0 --weights 'PATH/TO/my net.pth' --precision fp32" in command
+    words = {"words": "sha256-0123456789ab"}  # as parameters that name a file are recorded
+    command = command_for(factory.spec("ldc", params=words), registry)
+    assert command.endswith("--set words=PATH/TO/sha256-0123456789ab")
     protocol = toy_protocol.model_copy(update={"name": "mine"})
     command = command_for(factory.spec(protocol=protocol), registry)
     assert "--protocol PATH/TO/mine.toml" in command

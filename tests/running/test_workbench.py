@@ -15,6 +15,7 @@ from fscil_bench.errors import FscilError, UsageError
 from fscil_bench.request import Design, RunRequest, Wanted
 from fscil_bench.running.missing import make_missing
 from fscil_bench.running.sessions import draw_outliers
+from fscil_bench.running.tuning import checked_grid
 from fscil_bench.store.tensors import load_tensors, save_tensors
 
 FEW = {"unit_steps": 3, "unit_classes": 2}
@@ -92,6 +93,23 @@ def test_every_choice_moves_the_key(toy: Any) -> None:
     assert own == seed != other != precise, "seeds share a representation"
     assert toy.run(split="outlier:.250").key == toy.run(split="outlier:0.25").key
     assert toy.run(precision="auto").spec.representation.precision in ("fp32", "bf16"), "resolved"
+
+
+def test_a_file_counts_by_its_content_wherever_it_lies(
+    toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("words.npy", np.eye(10))
+    (tmp_path / "others.npy").write_bytes((tmp_path / "words.npy").read_bytes())
+    np.save("different.npy", 2 + np.eye(10))
+    bench, keys = toy.bench(), []
+    for file in ("words.npy", str(tmp_path / "others.npy"), "different.npy"):
+        spec = bench.plan(RunRequest("sfms", toy.toml, params={"vectors": file})).spec
+        assert str(tmp_path) not in spec.model_dump_json()
+        keys.append(spec.key)
+    assert keys[0] == keys[1] != keys[2]
+    grid = checked_grid(bench.registry, RunRequest("sfms", toy.toml), {"vectors": ["words.npy"]})
+    assert grid == {"vectors": [str(tmp_path / "words.npy")]}, "a choice is good from anywhere"
 
 
 def test_held_out_images_choose_the_epoch(toy: Any) -> None:
