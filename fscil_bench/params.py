@@ -68,10 +68,12 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
 
 def files_of(params: Any) -> dict[str, str]:
     """Return the paths of the files that parameters name."""
-    named = {name: getattr(params, name) for name in _file_names(type(params))}
+    schema: type = type(params)
+    named = {name: getattr(params, name) for name in _file_names(schema)}
     return {name: path for name, path in named.items() if path.strip()}
 
 
+@cache
 def _file_names(schema: type) -> tuple[str, ...]:
     return tuple(each.name for each in fields(schema) if FILE in each.metadata)
 

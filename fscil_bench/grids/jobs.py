@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -112,7 +113,17 @@ class JobFile(BaseModel):
 
     @contextmanager
     def started(self, threads: int | None) -> Iterator[JobQueueCluster]:
-        """Start a scheduler here, and jobs that are replaced when they end."""
+        """Start a scheduler here, and jobs that are replaced when they end.
+
+        Raises:
+            UsageError: the system's command that submits a job is not on this machine.
+        """
+        submit = self._cluster_class().job_cls.submit_command.split()[0]
+        if shutil.which(submit) is None:
+            raise UsageError(
+                f"--cluster: {submit!r}, by which jobs of {self.system} are submitted, is not on "
+                "this machine; run this where jobs are submitted, or --dry-run to see the script"
+            )
         with self._cluster_class()(**self._settings(threads)) as cluster:
             cluster.adapt(minimum_jobs=self.workers, maximum_jobs=self.workers)
             yield cluster

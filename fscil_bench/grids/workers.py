@@ -232,7 +232,12 @@ def device_of(
         UsageError: a GPU is named and no worker has one, or one is named by its number; or no
             worker has so many.
     """
-    if devices > 1 and (options.device == "cpu" or not pool.gpus or pool.most_gpus < devices):
+    if devices > 1 and options.device == "cpu":
+        raise UsageError(
+            f"--devices {devices} --device cpu: a worker trains in one process; leave --devices "
+            "out, or train the network before, without --jobs, --scheduler or --cluster"
+        )
+    if devices > 1 and (not pool.gpus or pool.most_gpus < devices):
         raise UsageError(
             f"--devices {devices}: no worker has so many GPUs; train the network before, in one "
             "process, or start a worker with DASK_DISTRIBUTED__WORKER__DAEMON=False in its "

@@ -60,6 +60,7 @@ def refuse_unfit(
     networks |= {"--weights"} if options.weights is not None else set()
     networks |= {"--network"} if options.network is not None else set()
     networks |= {"--views"} if request.views != PLAIN else set()
+    networks |= {"--devices"} if options.devices > 1 else set()
     networks |= {"--precision"} if options.precision not in ("auto", "fp32") else set()
     if networks:
         raise UsageError(

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -166,7 +167,12 @@ def _brought_together(
             if owner == name:
                 continue
             told = f"{piece.place} of {owner} and of {name}"
-            if _same(first, piece):
+            try:
+                same = _same(first, piece)
+            except StoreError as error:
+                remarks.append(f"{told}: that of {owner} is kept ({error})")
+                continue
+            if same:
                 if _has_arrays(piece) and not _has_arrays(first):
                     kept[piece.place] = name, piece
             elif piece.kind in (RUNS, EPISODES):
@@ -266,15 +272,16 @@ def remove(found: Iterable[Piece]) -> Iterator[Piece]:
 
 
 def _remove(path: Path) -> None:
-    if path.is_symlink():
-        path.unlink()
-    else:
-        # Out of sight in one step: half a run would be reported as damaged.
-        path.replace(path.with_name(f".{path.name}-{uuid4().hex}.removed"))
+    with suppress(FileNotFoundError):  # another removal may be faster
+        if path.is_symlink():
+            path.unlink()
+        else:
+            # Out of sight in one step: half a run would be reported as damaged.
+            path.replace(path.with_name(f".{path.name}-{uuid4().hex}.removed"))
     for left in path.parent.glob(".*.removed"):
-        shutil.rmtree(left)
+        shutil.rmtree(left, ignore_errors=True)
     for folder in (path.parent, path.parent.parent):
-        if not any(folder.iterdir()):
+        with suppress(OSError):  # not empty, a link, or gone
             folder.rmdir()
 
 

@@ -7,7 +7,9 @@ CPU. The first writes checkpoints and tells how far it is; the first error ends 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -279,9 +281,18 @@ class _Handed:
         return training
 
 
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, even by a signal."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _work(handed: _Handed, rank: int, connection: Connection) -> None:
     """Train in a process of its own; tell how far it is, and what went wrong."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches it too, and needs no traceback
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         torch.set_num_threads(handed.threads)
         training = handed.training(rank)

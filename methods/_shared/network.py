@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -87,8 +87,6 @@ class NetworkMethod(Method):
     """
 
     needs = Needs(features=(), images=True)
-    rates: ClassVar[tuple[str, ...]] = ("lr",)
-    """Parameters that are named where a session diverges."""
 
     params: TrainingParams
 
@@ -203,10 +201,9 @@ class NetworkMethod(Method):
                 raise self._diverged(session, f"the length of {name} is not finite")
 
     def _diverged(self, session: Session, what: str) -> FscilError:
-        rates = [f"{name} = {getattr(self.params, name):g}" for name in self.rates]
         return FscilError(
-            f"method {self.name!r} diverges in session {session.index}: {what}; lower "
-            f"{' or '.join(rates)}"
+            f"method {self.name!r} diverges in session {session.index}: {what}; lower lr = "
+            f"{self.params.lr:g}"
         )
 
 

@@ -77,7 +77,8 @@ class MetaFscil(Method):
                 classes would be left.
             ways: classes of a pseudo-session; at most a third of the base classes.
             shots: images of each.
-            support: images that the row of a pseudo-base class is the mean of.
+            support: images that the row of a pseudo-base class is the mean of, its queries not
+                among them.
             queries: images of each class seen, in the outer loop.
             meta_lr: learning rate of the outer loop.
             order: whether it goes through the inner steps (`second`), or takes the gradient at
@@ -222,10 +223,10 @@ class MetaFscil(Method):
         """Play one sequence: an outer step for each pseudo-session."""
         p, scale = self.params, self.network.scale
         shuffled = [x[torch.randperm(len(x), generator=generator)] for x in members]
+        queries = [x[p.shots :][: p.queries] for x in shuffled]
+        others = [torch.cat([x[: p.shots], x[p.shots + p.queries :]]) for x in shuffled]
         seen, sessions = sequence(len(members), p.ways, p.sessions, generator)
-        # How many images of a class are shown; its queries come after them.
-        shown = {c: min(p.support, max(1, len(members[c]) - p.queries)) for c in seen}
-        rows = self._means(model, [images[shuffled[c][: shown[c]]] for c in seen])
+        rows = self._means(model, [images[others[c][: p.support]] for c in seen])
         for new in sessions:
             shots = [shuffled[c][: p.shots] for c in new]
             pixels = self.network.test_pixels(images[torch.cat(shots)])
@@ -236,8 +237,7 @@ class MetaFscil(Method):
                 *(model, start, rows, pixels, labels, p.steps, p.lr, scale, p.order == "second")
             )
             seen = seen + new
-            shown |= dict.fromkeys(new, p.shots)
-            asked = [shuffled[c][shown[c] :][: p.queries] for c in seen]
+            asked = [queries[c] for c in seen]
             pixels = self.network.test_pixels(images[torch.cat(asked)])
             features = torch.func.functional_call(model, params, (pixels,))
             logits = cosine_logits(features, rows, scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -136,17 +136,13 @@ class Bidist(Method):
         """Train last stage, rows and small networks, then keep an image of each new class.
 
         Raises:
-            FscilError: a weight or a row is no longer finite.
+            FscilError: the loss, a weight or a row is no longer finite.
         """
         self.fixed = torch.cat([self.fixed, unit_means(self.base, session)])
         self.rows = torch.cat([self.rows, unit_means(self.network, session)])
-        self._train(session)
-        weights = torch.stack([x.detach().norm() for x in self.network.backbone.parameters()])
-        if not bool(torch.isfinite(torch.cat([weights, self.rows.norm()[None]])).all()):
-            raise FscilError(
-                f"method 'bidist' diverges in session {session.index}: a weight or a row is not "
-                f"finite; lower lr = {self.params.lr:g} or small_lr = {self.params.small_lr:g}"
-            )
+        small = self._train(session)
+        self._refuse_diverged([*self.network.backbone.parameters(), self.rows], session, "lr")
+        self._refuse_diverged(small, session, "small_lr")
         new = nearest_images(self.network, session, self.rows[-session.way :])
         self.kept = torch.cat([self.kept, new])
 
@@ -187,7 +183,8 @@ class Bidist(Method):
         if self.merger is not None:
             self.merger.load_state_dict(weights)
 
-    def _train(self, session: Session) -> None:
+    def _train(self, session: Session) -> list[nn.Parameter]:
+        """Train last stage, rows and small networks; return the small networks' weights."""
         assert session.images is not None
         p, device = self.params, self.context.device
         generator = self.context.random.torch("session", session.index)
@@ -198,7 +195,8 @@ class Bidist(Method):
         units = F.normalize(self.fixed, dim=1)
         likeness = units @ units[: self.base_classes].T
         labels = classifier_rows(session, first, device)
-        optimiser = self._optimiser(rows, [*self.merger.parameters(), *mixer.parameters()])
+        small = [*self.merger.parameters(), *mixer.parameters()]
+        optimiser = self._optimiser(rows, small)
         for _ in range(p.steps):
             order = torch.randperm(len(labels), generator=generator)
             drawn = drawn_exemplars(self.base_classes, first, p.exemplars, generator)
@@ -212,10 +210,24 @@ class Bidist(Method):
                 previous = self._logits(before, self.rows, pixels) if earlier else None
             branches = Branches(current, fixed, previous)
             loss = session_loss(branches, targets, len(order), self.merger, mixer, likeness, p)
+            self._refuse_diverged([current], session, "lr")
+            self._refuse_diverged([loss], session, "small_lr")
             optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         self.rows = rows.detach()
+        return small
+
+    @torch.no_grad()
+    def _refuse_diverged(
+        self, tensors: Iterable[torch.Tensor], session: Session, name: str
+    ) -> None:
+        """Refuse tensors whose lengths are not finite, after steps at the rate of this name."""
+        if not bool(torch.isfinite(torch.stack([x.norm() for x in tensors])).all()):
+            raise FscilError(
+                f"method 'bidist' diverges in session {session.index}: the loss, a weight or a row "
+                f"is not finite; lower {name} = {getattr(self.params, name):g}"
+            )
 
     def _optimiser(self, rows: nn.Parameter, small: list[nn.Parameter]) -> torch.optim.SGD:
         backbone = self.network.backbone.requires_grad_(False)
@@ -327,9 +339,8 @@ def drawn_exemplars(
     drawn = torch.randint(base_classes, (base,), generator=generator)
     if base == count:
         return drawn
-    return torch.cat(
-        [drawn, torch.randint(base_classes, classes, (count - base,), generator=generator)]
-    )
+    others = torch.randint(base_classes, classes, (count - base,), generator=generator)
+    return torch.cat([drawn, others])
 
 
 def unit_means(network: Network, session: Session) -> torch.Tensor:

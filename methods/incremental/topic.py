@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional as F
 
+from fscil_bench.errors import FscilError
 from fscil_bench.method import MethodContext
 from fscil_bench.protocol import Session
 
@@ -52,7 +53,6 @@ class Topic(NetworkMethod):
 
     name = "topic"
     title = "TOPIC"
-    rates = ("lr", "node_lr")
     bibtex = citations.TOPIC
     pretrain_params = ("nodes", "passes", "gas_batch", "gas_rate", "decay", "max_age")
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -210,20 +210,30 @@ class Topic(NetworkMethod):
                 features, own = self._features(pixels), rows[indices.to(rows.device)]
                 logits = self.head_logits(features, torch.cat([old, added]))
                 loss = F.cross_entropy(logits, own) + p.anchor_weight * anchored()
+                if not bool(torch.isfinite(loss)):
+                    raise self._diverged(session, f"the loss is {loss.item()} in epoch {epoch + 1}")
                 pulled = pull(features, centroids, own - len(old))
                 pushed = push(centroids, self.nodes.centroids, ages > 0, p.margin)
                 loss = loss + p.min_weight * pulled + p.max_weight * pushed
+                self._check_nodes(session, loss)
                 for each in (optimiser, mover):
                     each.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
                 for each in (optimiser, mover):
                     each.step()
-            if not bool(torch.isfinite(loss)):
-                raise self._diverged(session, f"the loss is {loss.item()} in epoch {epoch + 1}")
         self.trained.eval()
         self.rows = nn.Parameter(torch.cat([old, added.data]))
+        self._check_nodes(session, centroids)
         self._check_finite(session)
         return centroids.detach()
+
+    def _check_nodes(self, session: Session, value: torch.Tensor) -> None:
+        """Refuse what new nodes have spoilt: their centroids, or a loss that is finite without."""
+        if not bool(torch.isfinite(value.detach().norm())):
+            raise FscilError(
+                f"method 'topic' diverges in session {session.index}: the new nodes' centroids "
+                f"have lengths that are not finite; lower node_lr = {self.params.node_lr:g}"
+            )
 
     def _features(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return unit features (n, D) of normalised images, at the run's precision."""

@@ -165,7 +165,7 @@ class Sfms(Method):
                 own = indices.to(features.device)
                 loss = F.cross_entropy(self._logits(features[own]), labels[own])
                 self._step(optimiser, loss, "base_lr", p.base_lr)
-        self._check_lengths(features, "base_lr", p.base_lr)
+        self._refuse_lost(features, "base_lr", p.base_lr)
         return self.state_dict()
 
     def load_pretrained(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -199,8 +199,8 @@ class Sfms(Method):
                     old = self._logits(shown, before)[:, :earlier]
                 loss = loss + p.distillation * distillation(logits[:, :earlier], old)
             self._step(optimiser, loss, "lr", p.lr)
-        self._check_lengths(features, "lr", p.lr)
         self.projections = self.projections.detach()
+        self._refuse_lost(features, "lr", p.lr)
 
     def scores(self, queries: Queries) -> torch.Tensor:
         """Return the logits (n, classes seen)."""
@@ -286,12 +286,16 @@ class Sfms(Method):
         optimiser.step()
 
     @torch.no_grad()
-    def _check_lengths(self, features: torch.Tensor, name: str, rate: float) -> None:
-        """Refuse projections whose length overflows: every cosine would be 0."""
-        lengths = projected(features, self.projections).square().sum()
-        if not bool(torch.isfinite(lengths)):
+    def _refuse_lost(self, features: torch.Tensor, name: str, rate: float) -> None:
+        """Refuse projections that features (n, D) are too long under to be compared by cosine.
+
+        No loss shows that: such cosines are 0, for all classes alike.
+        """
+        lengths = projected(features, self.projections).norm(dim=2)
+        if not bool(torch.isfinite(lengths).all()):
             raise FscilError(
-                f"method 'sfms' diverges: its projections are not finite; lower {name} = {rate:g}"
+                f"method 'sfms' diverges: the length of a projection is not finite; lower {name} = "
+                f"{rate:g}"
             )
 
     def _embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:

@@ -42,9 +42,10 @@ def read_vectors(path: str) -> torch.Tensor | None:
             "(classes, dimensions)"
         )
     largest = np.abs(values.astype(np.float64)).max(axis=1)
-    bad = np.flatnonzero(~((largest >= LENGTHS[0]) & (largest <= LENGTHS[1]))).tolist()
-    if bad:
-        row, more = bad[0], f" ({len(bad) - 1} more rows are no better)" * (len(bad) > 1)
+    fitting = (largest >= LENGTHS[0]) & (largest <= LENGTHS[1])
+    if not fitting.all():
+        row, further = int((~fitting).argmax()), int((~fitting).sum()) - 1
+        more = f" ({further} more rows are no better)" * (further > 0)
         raise UsageError(
             f"sfms: {path}: row {row}, the vector of class {row}, has {largest[row]:g} as its "
             f"largest entry{more}; only its direction counts: give one with entries between "

@@ -14,7 +14,7 @@ from fscil_bench.report import Column, Document, Figure, Notes, Report, Section,
 from fscil_bench.reporting.choice import Chosen, meant_rows, usual_rows
 from fscil_bench.reporting.facts import note_lines
 from fscil_bench.reporting.lacks import lacking_runs
-from fscil_bench.reporting.measures import formulas
+from fscil_bench.reporting.measures import PERCENT, formulas
 from fscil_bench.reporting.selectors import fitting
 from fscil_bench.reporting.statistics import FEWEST_PAIRS, LEVEL, RESAMPLES, aggregate
 from fscil_bench.reporting.tables import ROW_COLUMNS
@@ -95,6 +95,13 @@ class Compare(Report):
         orders = rankings(chosen)
         if pairs.empty:
             listed = "\n  ".join([*full.labels, *full.notes])
+            shown = set(full.frame["method"])
+            if lacking := [m for m in self.results.selection.methods if m not in shown]:
+                place = self.results.selection.protocol or "NAME"
+                raise FscilError(
+                    f"no run of {', '.join(lacking)} is stored, so that nothing can be paired; "
+                    f"fscil-bench run --method {','.join(lacking)} --protocol {place} makes one"
+                )
             raise FscilError(
                 "no two of the chosen rows share a seed on equal terms (classes, shots, test "
                 f"images, engine), so that nothing can be paired; the rows are\n  {listed}"
@@ -180,7 +187,8 @@ def _selectors(full: Chosen, names: Mapping[str, str]) -> dict[str, str]:
 def _row_table(rows: pd.DataFrame, full: Mapping[str, str]) -> Table:
     names = [name if name == full[name] else f"{name}: {full[name]}" for name in rows.index]
     columns = [
-        Column(measure, figure.capitalize(), best="highest") for figure, measure in FIGURES.items()
+        Column(measure, figure.capitalize(), best="highest", limits=PERCENT)
+        for figure, measure in FIGURES.items()
     ]
     found = rows.set_axis(pd.Index(names, name="label"))
     return Table("rows", found, [*ROW_COLUMNS, *columns], formulas=formulas(*FIGURES.values()))
@@ -188,7 +196,10 @@ def _row_table(rows: pd.DataFrame, full: Mapping[str, str]) -> Table:
 
 def _order_parts(orders: list[Ranked]) -> Iterator[Table | Notes | str]:
     for number, each in enumerate(orders, start=1):
-        columns = [Column(order, order, "Class order", best="highest") for order in orders_of(each)]
+        columns = [
+            Column(order, order, "Class order", best="highest", limits=PERCENT)
+            for order in orders_of(each)
+        ]
         name = "class-orders" if len(orders) == 1 else f"class-orders-{number}"
         yield Table(name, order_frame(each), [*ROW_COLUMNS, *columns])
         yield Notes(agreement_lines(each))

@@ -111,10 +111,11 @@ def cells_of(results: Results, measure: str, every: bool) -> tuple[list[Cell], L
 def block(cells: Sequence[Cell]) -> tuple[list[str], list[Cell]]:
     """Return the methods and cells that are ranked: in each cell all of them share some seeds.
 
-    While any is missing, the method or else the cell goes that lacks the largest share.
+    A cell of one method ranks nothing. While any is missing, the method or else the cell goes that
+    lacks the largest share.
     """
-    kept = list(cells)
-    methods = list(dict.fromkeys(method for cell in cells for method in cell.runs))
+    kept = [cell for cell in cells if len(cell.together) > 1]
+    methods = list(dict.fromkeys(method for cell in kept for method in cell.runs))
     while methods and kept:
         has = np.array([[method in cell.together for cell in kept] for method in methods])
         if has.all():

@@ -27,10 +27,10 @@ THRESHOLDS = 101
 TOO_FEW, OPEN, EQUAL = "too few data sets", "cannot be told", "practically equal"
 SUMMARY_COLUMNS = (
     Column("label", "Method", kind="text"),
-    Column("rank", "Mean rank", kind="number", best="lowest"),
+    Column("rank", "Mean rank", kind="number"),
     Column("rank_low", "from", "95 % of rank", "number"),
     Column("rank_high", "to", "95 % of rank", "number"),
-    Column("iqm", "IQM", kind="number", best="highest"),
+    Column("iqm", "IQM", kind="number"),
     Column("iqm_low", "from", "95 % of IQM", "number"),
     Column("iqm_high", "to", "95 % of IQM", "number"),
 )
@@ -107,13 +107,14 @@ class Overall(Report):
         pairs = _pairs([*sums.index, *rest], cells, params, sign)
         parts: list[Part] = [
             Notes([_scope(cells), *_conclusions(sums, pairs, ranked, measure)]),
-            Table("overall", sums, _summary_columns(measure), caption=_ranked_text(ranked)),
+            Table("overall", sums, SUMMARY_COLUMNS, caption=_ranked_text(ranked)),
             _cell_table(list(sums.index), ranked, measure),
             _figure(sums, ranked, measure),
             Section("Every two methods", [*_pair_parts(pairs, [*sums.index, *rest], measure)]),
             _rule(params, measure),
-            Notes([*_left_out(cells, methods, ranked), *left.notes], "Left out"),
         ]
+        if lines := [*_left_out(cells, methods, ranked), *left.notes]:
+            parts.append(Notes(lines, "Left out"))
         return Document(f"{self.title.partition(':')[0]}: {measure.heading}", parts, left.lacks)
 
 
@@ -205,14 +206,6 @@ def _conclusions(
     told = pairs[pairs["outcome"].isin(["first better", "second better", EQUAL])]
     if (pairs["datasets"] >= FEWEST_PAIRS).any():
         yield f"{len(told)} of {len(pairs)} pairs are told apart or told to be equal."
-
-
-def _summary_columns(measure: Measure) -> list[Column]:
-    found = []
-    for column in SUMMARY_COLUMNS:
-        best = measure.better if column.key == "iqm" else column.best
-        found.append(Column(column.key, column.heading, column.group, column.kind, best))
-    return found
 
 
 def _ranked_text(ranked: Sequence[Cell]) -> str:

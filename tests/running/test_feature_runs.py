@@ -162,6 +162,7 @@ def test_all_frozen_leaves_out_what_does_not_run(toy: Any, exported: Path) -> No
         (["--method", "ncm", "--recipe", "lr=0.5"], "leave --recipe lr out"),
         (["--method", "ncm", "--weights", "w.pt"], "leave --weights out"),
         (["--method", "ncm", "--network", "released"], "leave --network out"),
+        (["--method", "ncm", "--devices", "2"], "leave --devices out"),
         (["--method", "ncm", "--representation", "rotation"], "leave --representation out"),
         (
             ["--method", "ncm", "--representation-seed", "0-4"],

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from fscil_bench.errors import DataError, FscilError, UsageError
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.methods.sfms.sfms import Sfms, distillation, matched
+from fscil_bench.params import params_dict, parse_params
 from fscil_bench.testing import DIM, SESSIONS, ToyTask, check_method, learnt, start
 
 SHORT = {"vae_epochs": 5, "base_epochs": 2, "epochs": 5, "hidden": 16, "latent": 4}
@@ -23,7 +24,7 @@ def made(sessions: int = SESSIONS, **params: Any) -> Sfms:
 
 
 def words(path: Path, classes: int = 10) -> dict[str, str]:
-    """Write vectors of so many classes; return the parameters that read them."""
+    """Write vectors of so many classes; return the parameter that reads them."""
     file = path / "words.npy"
     np.save(file, np.random.default_rng(0).standard_normal((classes, 5)).astype(np.float32))
     return {"vectors": str(file)}
@@ -110,9 +111,23 @@ def test_vectors_of_a_file_are_those_of_the_classes(tmp_path: Path) -> None:
     assert made(0).notes() == {"class_vectors": "class means"}
 
 
-def test_files_that_do_not_serve_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    params, terms = words(tmp_path), ToyTask().terms
-    Sfms.check(Sfms.Params(**params), terms)
+def test_the_content_of_a_file_is_in_keys_and_not_its_place(tmp_path: Path) -> None:
+    digests = []
+    for name, classes in (("first", 10), ("moved", 10), ("other", 11)):
+        (tmp_path / name).mkdir()
+        params = parse_params("sfms", Sfms.Params, words(tmp_path / name, classes))
+        digests.append(params_dict(params)["vectors"])
+    first, second, other = digests
+    assert first.startswith("sha256-")
+    assert first == second
+    assert first != other
+    with pytest.raises(UsageError, match=r"sfms: vectors = .*none.npy'?: there is no such file"):
+        parse_params("sfms", Sfms.Params, {"vectors": str(tmp_path / "none.npy")})
+
+
+def test_vectors_and_dimensions_must_be_enough(tmp_path: Path) -> None:
+    terms = ToyTask().terms
+    Sfms.check(Sfms.Params(**words(tmp_path)), terms)
     with pytest.raises(UsageError, match="has vectors of 9 classes, the protocol 10"):
         Sfms.check(Sfms.Params(**words(tmp_path, 9)), terms)
     with pytest.raises(UsageError, match="dims = 16, and features have 16"):
@@ -122,20 +137,18 @@ def test_files_that_do_not_serve_are_refused_before_anything_is_trained(tmp_path
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "cannot read vectors from .* with numpy.save"),
-        (b"\x80\x04.", "cannot read vectors from .* with numpy.save"),
-        ("npz", r"is an archive of arrays \(a\)"),
-        (np.full((10, 5), "a"), r"holds <U1 of the shape \(10, 5\)"),
-        (np.ones(10), r"of the shape \(10,\)"),
-        (np.eye(10)[:, :0], r"of the shape \(10, 0\)"),
-        (np.diag([1.0] * 3 + [0] + [1] * 6), "row 3, the vector of class 3, has 0 as its largest"),
-        (np.eye(10) * 1e200, r"row 0, .* has 1e\+200 .* \(9 more rows are no better\)"),
-        (np.diag([1.0] * 9 + [np.nan]), "row 9, the vector of class 9, has nan"),
-        (np.eye(10)[[0, 1, 2, 3, 4, 5, 6, 7, 8, 4]] * 3.7, "rows 4 and 9 have the same direction"),
+        (b"", "cannot read vectors from"),
+        ("npz", "is an archive of arrays"),
+        (np.full((10, 5), "a"), "holds <U1 of the shape"),
+        (np.ones(10), "give numbers"),
+        (np.eye(10)[:, :0], "give numbers"),
+        (np.diag([1.0] * 3 + [0] + [1] * 6), "row 3, the vector of class 3, has 0 as"),
+        (np.eye(10) * 1e200, "row 0, .* has 1e\\+200 as its largest entry"),
+        (np.ones((10, 5)), "rows 0 and 1 have the same direction"),
     ],
 )
 def test_vectors_without_sense_are_refused(content: Any, told: str, tmp_path: Path) -> None:
-    file, terms = tmp_path / "a.npy", ToyTask().terms
+    file = tmp_path / "a.npy"
     if isinstance(content, np.ndarray):
         np.save(file, content)
     elif content == "npz":
@@ -144,10 +157,10 @@ def test_vectors_without_sense_are_refused(content: Any, told: str, tmp_path: Pa
     else:
         file.write_bytes(content)
     with pytest.raises(UsageError, match=told):
-        Sfms.check(Sfms.Params(vectors=str(file)), terms)
+        Sfms.check(Sfms.Params(vectors=str(file)), ToyTask().terms)
 
 
-def test_integers_serve_and_so_do_rows_beyond_the_protocol_s_classes(tmp_path: Path) -> None:
+def test_integers_serve_and_rows_beyond_the_protocol_s_classes_do_no_harm(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.vstack([np.eye(10), np.eye(10)]).astype(np.int8))
     Sfms.check(Sfms.Params(vectors=str(tmp_path / "a.npy")), ToyTask().terms)
 
@@ -155,8 +168,8 @@ def test_integers_serve_and_so_do_rows_beyond_the_protocol_s_classes(tmp_path: P
 def test_mean_features_without_a_direction_are_refused() -> None:
     task = ToyTask(needs=Sfms.needs)
     base = task.session(0)
-    base.features[base.labels == 4] = 0
     found = start(task, Sfms, Sfms.Params(**SHORT))
+    base.features[base.labels == 4] = 0
     with pytest.raises(DataError, match=r"the mean feature of class 4, .* is zero"):
         found.pretrain(base, lambda _: None)
     base.features[:] = 1
