@@ -73,7 +73,6 @@ def files_of(params: Any) -> dict[str, str]:
     return {name: path for name, path in named.items() if path.strip()}
 
 
-@cache
 def _file_names(schema: type) -> tuple[str, ...]:
     return tuple(each.name for each in fields(schema) if FILE in each.metadata)
 
