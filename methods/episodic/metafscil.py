@@ -197,9 +197,6 @@ class MetaFscil(Method):
         self.model.to(self.context.device)
         self.rows = state["rows"].clone().to(self.context.device)
 
-    def _inner_rates(self) -> str:
-        return f"lr = {self.params.lr:g} or warm_up_lr = {self.params.warm_up_lr:g}"
-
     def _new_model(self, image: torch.Tensor, generator: torch.Generator) -> Modulated:
         """Return a copy of the network, with gates of the widths that an image (1, H, W, 3) shows.
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.errors import DataError, FscilError, UsageError
 from fscil_bench.methods.ncm import NCM
 from fscil_bench.methods.sfms.sfms import Sfms, distillation, matched
 from fscil_bench.params import params_dict, parse_params
-from fscil_bench.testing import DIM, SESSIONS, ToyTask, check_method, learnt
+from fscil_bench.testing import DIM, SESSIONS, ToyTask, check_method, learnt, start
 
 SHORT = {"vae_epochs": 5, "base_epochs": 2, "epochs": 5, "hidden": 16, "latent": 4}
 
@@ -160,12 +160,24 @@ def test_vectors_without_sense_are_refused(content: Any, told: str, tmp_path: Pa
         Sfms.check(Sfms.Params(vectors=str(file)), ToyTask().terms)
 
 
-def test_integers_serve(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.eye(10, dtype=np.int8))
+def test_integers_serve_and_rows_beyond_the_protocol_s_classes_do_no_harm(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.vstack([np.eye(10), np.eye(10)]).astype(np.int8))
     Sfms.check(Sfms.Params(vectors=str(tmp_path / "a.npy")), ToyTask().terms)
+
+
+def test_mean_features_without_a_direction_are_refused() -> None:
+    task = ToyTask(needs=Sfms.needs)
+    base = task.session(0)
+    found = start(task, Sfms, Sfms.Params(**SHORT))
+    base.features[base.labels == 4] = 0
+    with pytest.raises(DataError, match=r"the mean feature of class 4, .* is zero"):
+        found.pretrain(base, lambda _: None)
+    base.features[:] = 1
+    with pytest.raises(DataError, match="all base features are equal"):
+        found.pretrain(base, lambda _: None)
 
 
 @pytest.mark.parametrize("name", ["lr", "base_lr", "vae_lr"])
 def test_what_diverges_names_its_rate(name: str) -> None:
     with pytest.raises(FscilError, match=f"lower {name} = "):
-        made(**{name: 1e25})
+        made(**{name: 1e25, "vae_epochs": 1})
