@@ -193,11 +193,16 @@ class Trained(Origin):
             LabelledImages(train.images, members, train.labels[members])
             for members in hold_out(dataset, spec.protocol, own.seed)
         )
-        training = BaseTraining(
-            own, self.made, self.backbone, base, heldout, self.device, self.pretraining
-        )
         folder = self.data.store.representation_folder(own.key)
-        return training.run(folder, self.data.progress), None
+        return self.training(own, base, heldout).run(folder, self.data.progress), None
+
+    def training(
+        self, spec: RepresentationSpec, base: LabelledImages, heldout: LabelledImages
+    ) -> BaseTraining:
+        """Return the training on base images, of which some may be held out."""
+        return BaseTraining(
+            spec, self.made, self.backbone, base, heldout, self.device, self.pretraining
+        )
 
     def flags(self, protocol: Protocol, dataset: Dataset) -> list[str]:
         """Return which new classes its pre-training has seen."""
@@ -228,19 +233,15 @@ class TrainedTogether(Trained):
         """Return it with the number of devices, and likewise with a precision."""
         return super().settled(spec.model_copy(update={"devices": self.data.options.devices}))
 
-    def make(self, spec: RunSpec, dataset: Dataset) -> Made:
-        """Train it, or take it up where training stopped."""
-        own, train = spec.representation, dataset.train
-        base, heldout = (
-            LabelledImages(train.images, members, train.labels[members])
-            for members in hold_out(dataset, spec.protocol, own.seed)
+    def training(
+        self, spec: RepresentationSpec, base: LabelledImages, heldout: LabelledImages
+    ) -> BaseTraining:
+        """Return the training, which loads the plug-ins in every process."""
+        made = DistributedTraining(
+            spec, self.made, self.backbone, base, heldout, self.device, self.pretraining
         )
-        training = DistributedTraining(
-            own, self.made, self.backbone, base, heldout, self.device, self.pretraining
-        )
-        training.plugins = self.data.options.plugin_files
-        folder = self.data.store.representation_folder(own.key)
-        return training.run(folder, self.data.progress), None
+        made.plugins = self.data.options.plugin_files
+        return made
 
     def flags(self, protocol: Protocol, dataset: Dataset) -> list[str]:
         """Return on how many devices it was trained, likewise."""
