@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fscil_bench.cli.options import command, say, show
-from fscil_bench.grids.workers import Workers, require
+from fscil_bench.grids.workers import Workers
 from fscil_bench.options import Options
 
 if TYPE_CHECKING:
@@ -33,17 +33,28 @@ def show_grid(
     force: bool,
     artifacts: bool,
 ) -> None:
-    """Show what a grid would make, what is stored of it, and the script of its jobs."""
+    """Show what a grid would make, what is stored of it, and the script of its jobs.
+
+    Raises:
+        UsageError: what the grid itself would refuse before it makes anything.
+    """
+    from fscil_bench.grids.execution import refuse_impossible
     from fscil_bench.grids.graph import graph_of, rows_of
     from fscil_bench.grids.times import Times
+    from fscil_bench.training.distributed import refuse_absent
 
     file = workers.job_file
     rows, times = rows_of(bench, requests), Times(bench.store)
     shared = workers.store_through == "worker"
     graph = graph_of(bench.store, rows, times, workers.count, force, artifacts, shared)
+    if workers.named:
+        refuse_impossible(graph, workers, bench.options)
+    else:
+        for node in graph.nodes.values():
+            if node.devices > 1:
+                refuse_absent(bench.device, node.devices)
     for line in graph.lines():
         show(line)
     show(graph.summary(workers.count))
     if file is not None:
-        require("dask_jobqueue")
         show(file.script(bench.options.threads).rstrip())

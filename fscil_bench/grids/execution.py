@@ -15,7 +15,7 @@ from fscil_bench.grids.graph import Graph, Kind, Node, Row, graph_of
 from fscil_bench.grids.status import StatusFile
 from fscil_bench.grids.times import Times
 from fscil_bench.grids.work import Done, Job, make
-from fscil_bench.grids.workers import Pool, Workers, device_of, opened, require
+from fscil_bench.grids.workers import Pool, Workers, device_of, expected, opened, require
 from fscil_bench.options import Options, option
 from fscil_bench.params import files_of
 from fscil_bench.progress import Task
@@ -61,13 +61,13 @@ def run_grid(
         UsageError: Dask is not installed, or no worker can be had.
         WriteError: results cannot be written.
     """
-    require("dask_jobqueue" if workers.cluster else "distributed")
     shared, times = workers.store_through == "worker", Times(bench.store)
 
     def planned(count: int) -> Graph:
         return graph_of(bench.store, rows, times, count, force, artifacts, shared)
 
     graph = planned(workers.count)
+    refuse_impossible(graph, workers, bench.options)
     made = {run.key: run for run in graph.runs.values()}
     for (number, seed), run in graph.runs.items():
         told(rows[number].title((seed,)), run)
@@ -89,6 +89,19 @@ def run_grid(
         rest = "; the others are stored" if made else ""
         raise FscilError(f"{failed} of {len(keys)} runs failed{rest}")
     return [made[key] for key in keys]
+
+
+def refuse_impossible(graph: Graph, workers: Workers, options: Options) -> None:
+    """Refuse what no worker could make, as far as is known before any is started.
+
+    Raises:
+        UsageError: Dask is not installed, or workers lack the devices that are asked for.
+    """
+    require("dask_jobqueue" if workers.cluster else "distributed")
+    machines = expected(workers, options)
+    if machines is not None:
+        for node in graph.nodes.values():
+            device_of(machines, options, node.on_gpu, node.devices)
 
 
 class _Execution:
@@ -173,9 +186,7 @@ class _Execution:
 
     def _submitted(self, node: Node, futures: dict[str, Future]) -> Future:
         spec = node.row.plan.spec
-        trains = node.kind == "network" and not spec.representation.network
-        devices = spec.representation.devices if trains else 1
-        device, resources = device_of(self.pool, self.bench.options, node.on_gpu, devices)
+        device, resources = device_of(self.pool, self.bench.options, node.on_gpu, node.devices)
         # The client's own choice: another measurement would make another network.
         options = self.options.changed(precision=spec.representation.precision, device=device)
         job = Job(

@@ -83,6 +83,12 @@ class Node:
     on_gpu: bool = False
     seconds: float | None = None
 
+    @property
+    def devices(self) -> int:
+        """How many devices it takes at once: more than one for a training alone."""
+        own = self.row.plan.spec.representation
+        return own.devices if self.kind == "network" and not own.network else 1
+
 
 @dataclass
 class Graph:

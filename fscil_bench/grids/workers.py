@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,22 +87,38 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Workers that can be reached.
+class Machines:
+    """What workers there are.
 
     Attributes:
-        client: hands them work.
         count: how many there are.
         gpus: how many of them have a GPU of their own.
         threads: with how many threads each computes.
         most_gpus: how many a worker has that has several.
     """
 
-    client: Client
     count: int
     gpus: int
     threads: int
     most_gpus: int = 1
+
+
+@dataclass(frozen=True)
+class Pool(Machines):
+    """Workers that can be reached; `client` hands them work."""
+
+    client: Client = field(kw_only=True)
+
+
+def expected(workers: Workers, options: Options) -> Machines | None:
+    """Return the workers that would be started; those of a scheduler are not known before."""
+    file, jobs = workers.job_file, workers.jobs
+    if file is not None:
+        threads = options.threads or file.cores
+        return Machines(file.workers, file.workers * min(1, file.gpus), threads, file.gpus)
+    if jobs is not None:
+        return Machines(jobs, min(jobs, _gpus(options)), options.threads or _share(jobs))
+    return None
 
 
 @contextmanager
@@ -120,17 +136,14 @@ def opened(workers: Workers, options: Options) -> Iterator[Pool]:
         if workers.scheduler:
             yield _reached(workers.scheduler, options, stack)
             return
-        file = workers.job_file
+        file, known = workers.job_file, expected(workers, options)
+        assert known is not None, "a place is named"
         if file is not None:
             cluster = stack.enter_context(file.started(options.threads))
-            gpus, threads = file.workers * min(1, file.gpus), options.threads or file.cores
-            known = file.workers, gpus, threads, file.gpus
         else:
-            jobs = workers.jobs or 1
-            gpus, threads = min(jobs, _gpus(options)), options.threads or _share(jobs)
-            cluster = stack.enter_context(local_cluster(jobs, gpus, threads))
-            known = jobs, gpus, threads, 1
-        yield Pool(stack.enter_context(Client(cluster)), *known)
+            started = local_cluster(known.count, known.gpus, known.threads)
+            cluster = stack.enter_context(started)
+        yield Pool(**vars(known), client=stack.enter_context(Client(cluster)))
 
 
 def require(package: str) -> None:
@@ -165,7 +178,7 @@ def _reached(address: str, options: Options, stack: ExitStack) -> Pool:
         )
     gpus = [int(worker["resources"].get("GPU", 0)) for worker in found]
     having = sum(each >= 1 for each in gpus)
-    return Pool(client, len(found), having, options.threads or 1, max(gpus))
+    return Pool(len(found), having, options.threads or 1, max(gpus), client=client)
 
 
 @contextmanager
@@ -220,7 +233,7 @@ def _share(jobs: int) -> int:
 
 
 def device_of(
-    pool: Pool, options: Options, on_gpu: bool, devices: int = 1
+    pool: Machines, options: Options, on_gpu: bool, devices: int = 1
 ) -> tuple[str, dict[str, float]]:
     """Return on which device something is computed, and what it takes of a worker.
 

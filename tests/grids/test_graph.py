@@ -121,3 +121,22 @@ def test_a_dry_run_tells_what_would_be_made_and_makes_nothing(new_toy: Any) -> N
         "data: 0 to make, 0 stored; runs: 10 to make, 0 stored; time not known",
     ]
     assert not (new_toy.folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--devices", "2", "--device", "cpu", "--jobs", "2"], "a worker trains in one process"),
+        (["--devices", "2", "--jobs", "2"], "no worker has so many GPUs"),
+        (["--devices", "8", "--device", "cpu"], "--devices 8: 1 core can be used here"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(
+    new_toy: Any, monkeypatch: pytest.MonkeyPatch, more: list[str], told: str
+) -> None:
+    monkeypatch.setattr("fscil_bench.training.distributed.usable_cores", lambda: 1)
+    words = ["run", *new_toy.words(), "--method", "ncm", *more]
+    for each in (words, [*words, "--dry-run"]):
+        done = CliRunner().invoke(app, each)
+        assert done.exit_code == 2, done.output
+        assert told in " ".join(done.stderr.split()) and done.stdout == ""
