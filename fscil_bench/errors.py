@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class FscilError(Exception):
@@ -58,3 +59,8 @@ def shown(value: object, most: int = 60) -> str:
 def some(names: Sequence[str], most: int = 20) -> str:
     """Return the first of many names, with a mark that there are more."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+def no_file(path: Path | str) -> str:
+    """Return why a path is that of no file, for a message that begins with the path."""
+    return "a folder, not a file" if Path(path).is_dir() else "no such file"

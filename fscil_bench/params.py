@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from fscil_bench.errors import UsageError, nearest, shown
+from fscil_bench.errors import UsageError, nearest, no_file, shown
 
 NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
 """NUL, which no path can hold, and halves of characters, which no file can."""
@@ -61,7 +61,7 @@ def parse_params(owner: str, schema: type, values: Mapping[str, Any]) -> Any:
     files = {name: Path(path).absolute() for name, path in files_of(filled).items()}
     for name, path in files.items():
         if not path.is_file():
-            raise UsageError(f"{owner}: {name} = {shown(str(path), 500)}: there is no such file")
+            raise UsageError(f"{owner}: {name} = {shown(str(path), 500)}: {no_file(path)}")
     changes = dict.fromkeys(_file_names(schema), "") | {n: str(p) for n, p in files.items()}
     return replace(filled, **changes) if changes else filled
 

@@ -83,7 +83,9 @@ def test_a_file_is_found_from_anywhere_and_told_by_its_content(
         assert parse_params("x", Reading, {"words": none}) == Reading()
 
 
-@pytest.mark.parametrize("name", ["none.npy", "."])
-def test_a_file_that_is_not_there_is_named(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"x: words = '.*': there is no such file"):
+@pytest.mark.parametrize(
+    ("name", "told"), [("none.npy", "no such file"), (".", "a folder, not a file")]
+)
+def test_a_file_that_is_not_there_is_named(name: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"x: words = '.*': {told}"):
         parse_params("x", Reading, {"words": str(tmp_path / name)})

@@ -10,7 +10,7 @@ import typer
 
 from fscil_bench.cli.options import command, listed, say, show
 from fscil_bench.defaults import FIRST_METHOD, REPRESENTATION
-from fscil_bench.errors import DataError, UsageError
+from fscil_bench.errors import DataError, UsageError, no_file
 from fscil_bench.options import Options
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def show_(
     if found is None:
         if not Path(network).is_file():
             hint = "`networks list` names those that come along, of which `released` is the run's"
-            raise UsageError(f"{network}: no such file; {hint}")
+            raise UsageError(f"{network}: {no_file(network)}; {hint}")
         found = read_network(Path(network), registry)
     card, spec = found.card, found.card.spec
     best, seconds = card.log.get("best_epoch"), card.log.get("seconds")

@@ -26,7 +26,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
-from fscil_bench.errors import DataError, UsageError, shown, some
+from fscil_bench.errors import DataError, UsageError, no_file, shown, some
 from fscil_bench.store.files import replaced_file
 
 Arrays = Mapping[str, Any]
@@ -134,7 +134,7 @@ def read_feature_file(path: Path) -> FeatureFile:
     """
     form = _form(path)
     if not path.is_file():
-        raise UsageError(f"{path}: no such file of features")
+        raise UsageError(f"{path}: {no_file(path)} of features")
     try:
         return _checked(path, form.read(path))
     except (DataError, UsageError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -19,7 +20,7 @@ from uuid import uuid4
 import numpy as np
 
 from fscil_bench.episodes.store import read_episodes
-from fscil_bench.errors import StoreError, UsageError, nearest
+from fscil_bench.errors import StoreError, UsageError, nearest, no_file
 from fscil_bench.request import parse_seeds
 from fscil_bench.spec import RunSpec
 from fscil_bench.store.files import replaced_file, replaced_folder, work_folders
@@ -39,6 +40,10 @@ UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, V
 """What unpacking raises: a damaged archive, a cut or an encrypted member, an unknown method."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of a packed file, so that the same results make the same archive."""
+ADVICE = re.compile(
+    r"(;|, or) remove (the folder .* and run it again|this file, and what it held is made again)"
+)
+"""What messages on damaged work advise."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,8 @@ def merge(sources: Mapping[str, Path], target: Path) -> Moved:
     """
     for name, folder in sources.items():
         if not folder.is_dir():
-            raise UsageError(f"{name}: no folder of results")
+            told = "; `results import` takes archives" if folder.is_file() else ""
+            raise UsageError(f"{name}: no folder of results{told}")
     moved = Moved()
     folders = {str(target): target, **sources}
     kept, conflicts = _brought_together(folders, target, moved.remarks)
@@ -205,10 +211,13 @@ def take(file: Path, target: Path) -> Moved:
 
     Raises:
         StoreError: as `merge`; or the archive is damaged, or holds anything but results.
-        UsageError: there is no such file.
+        UsageError: it is no file.
     """
     if not file.is_file():
-        raise UsageError(f"{file}: no such file")
+        raise UsageError(
+            f"{file}: {no_file(file)}; `results import` takes an archive that `results export` "
+            f"wrote, and `results merge FOLDER... --out {target}` folders of results"
+        )
     told = str(file)
     with TemporaryDirectory(prefix="fscil-bench-") as folder:
         try:
@@ -221,8 +230,18 @@ def take(file: Path, target: Path) -> Moved:
         except UNREADABLE as error:
             raise StoreError(f"{told}: not readable as part of a zip archive ({error})") from error
         moved = merge({str(file): Path(folder)}, target)
-    moved.remarks = [text.replace(f"{folder}/", f"{file}: ") for text in moved.remarks]
+    moved.remarks = [_of_archive(text, f"{folder}{os.sep}", file) for text in moved.remarks]
     return moved
+
+
+def _of_archive(remark: str, folder: str, file: Path) -> str:
+    """Return a remark on what was unpacked in `folder` as one on its archive.
+
+    Nothing in there can be removed or run again.
+    """
+    if folder not in remark:
+        return remark
+    return ADVICE.sub("", remark).replace(folder, f"{file}: ")
 
 
 def chosen(found: Sequence[Piece], where: Mapping[str, str]) -> list[Piece]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fscil_bench.backbone import Backbone
 from fscil_bench.data.reader import Dataset, file_digest
-from fscil_bench.errors import DataError, StoreError, UsageError, nearest, some
+from fscil_bench.errors import DataError, StoreError, UsageError, nearest, no_file, some
 from fscil_bench.params import parse_params
 from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import Protocol, Recipe
@@ -140,9 +140,10 @@ def find_network(
     if Path(choice).is_file():
         return read_network(Path(choice), registry)
     if choice.endswith(SUFFIX) or Path(choice).name != choice:
-        raise UsageError(f"--network {choice}: no such file")
+        raise UsageError(f"--network {choice}: {no_file(choice)}")
     near = nearest(choice, [RELEASED, *known])
-    raise UsageError(f"--network {choice}: no such file, and none of that name comes along; {near}")
+    told = f"--network {choice}: {no_file(choice)}, and none of that name comes along; {near}"
+    raise UsageError(told)
 
 
 def read_network(path: Path, registry: Registry) -> NetworkFile:

@@ -18,7 +18,7 @@ from torch import nn
 
 from fscil_bench.backbone import Backbone, Published
 from fscil_bench.data.reader import file_digest
-from fscil_bench.errors import DataError, UsageError
+from fscil_bench.errors import DataError, UsageError, no_file
 from fscil_bench.protocol import Protocol
 from fscil_bench.store.files import replaced_file
 
@@ -88,7 +88,7 @@ def resolve_pretraining(backbone: Backbone, wanted: str, choice: str | None) -> 
     if choice is not None:
         path = Path(choice)
         if not path.is_file():
-            raise UsageError(f"--weights {choice}: no such file")
+            raise UsageError(f"--weights {choice}: {no_file(path)}")
         digest = file_digest(path)
         if published is not None and published.digest and digest.startswith(published.digest):
             return Pretraining(published.title, path, published.data)
@@ -135,7 +135,7 @@ def install_weights(backbone: Backbone, source: Path | None) -> Path:
     if source is None:
         return _fetched(published)
     if not source.is_file():
-        raise DataError(f"{source}: no such file")
+        raise DataError(f"{source}: {no_file(source)}")
     if not file_digest(source).startswith(published.digest):
         raise DataError(
             f"{source}: is not {published.title}, its sha256 does not begin with {published.digest}"

@@ -195,6 +195,42 @@ def test_a_damaged_archive_is_named_with_its_part(labs: list[Store], tmp_path: P
         assert not (tmp_path / "c").exists()
 
 
+def test_a_folder_is_no_archive_and_an_archive_no_folder(labs: list[Store], tmp_path: Path) -> None:
+    file = tmp_path / "a.zip"
+    packed(file, labs)
+    done = call("import", labs[1].results, "--results", tmp_path / "c")
+    told = " ".join(done.output.split())
+    assert done.exit_code == 2
+    assert f"{labs[1].results}: a folder, not a file" in told
+    assert f"`results merge FOLDER... --out {tmp_path / 'c'}` folders of results" in told
+    done = call("merge", file, "--out", tmp_path / "c")
+    assert "no folder of results; `results import` takes archives" in " ".join(done.output.split())
+
+
+def test_a_damaged_part_of_an_archive_is_named_where_it_is(
+    labs: list[Store], tmp_path: Path
+) -> None:
+    file, store = tmp_path / "a.zip", labs[0]
+    first, second = sorted(store.results.glob("runs/toy/ncm/*"))
+    (first / "predictions.npz").write_bytes(b"")
+    (second / "run.json").write_text(json.dumps({"schema_version": SCHEMA_VERSION + 1}))
+    network = store.representation_folder("0" * 16) / "weights.safetensors"
+    network.parent.mkdir(parents=True)
+    network.write_bytes(b"no tensors")
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in tree(store.results).items():
+            archive.writestr(name, content)
+    done = call("import", file, "--results", tmp_path / "c")
+    runs = {
+        each: f"left out: {file}: {each.relative_to(store.results)}" for each in (first, second)
+    }
+    lines = done.output.splitlines()
+    assert f"warning: {runs[first]}/predictions.npz: damaged (No data left in file)" in lines
+    assert lines[1].startswith(f"warning: {runs[second]}/run.json: has schema version")
+    assert lines[1].endswith("; update fscil-bench")
+    assert "nothing into" in lines[-1] and "remove" not in done.output
+
+
 def test_networks_and_choices_are_read_before_they_are_taken(
     labs: list[Store], tmp_path: Path
 ) -> None:

@@ -121,7 +121,7 @@ def test_the_content_of_a_file_is_in_keys_and_not_its_place(tmp_path: Path) -> N
     assert first.startswith("sha256-")
     assert first == second
     assert first != other
-    with pytest.raises(UsageError, match=r"sfms: vectors = .*none.npy'?: there is no such file"):
+    with pytest.raises(UsageError, match=r"sfms: vectors = .*none.npy'?: no such file"):
         parse_params("sfms", Sfms.Params, {"vectors": str(tmp_path / "none.npy")})
 
 
