@@ -192,7 +192,7 @@ def run_episodes(
     *,
     way: int = 5,
     shot: int = 5,
-    queries: int = 15,
+    queries: int | None = None,
     episodes: int = 600,
     seed: Seeds = 0,
     representation: Names = REPRESENTATION,
@@ -214,7 +214,8 @@ def run_episodes(
         protocol: registered protocols, or paths of TOML files; their new classes are drawn from.
         way: classes of an episode.
         shot: labelled images of each class, from the training half of the data.
-        queries: images of each class to be classified, from the test half.
+        queries: images of each class to be classified, from the test half; by default 15, or as
+            many as the class with the fewest has.
         episodes: how many are drawn.
         seed: decides the draws, which are the same for every method, and the method's own noise.
         representation: registered representations.

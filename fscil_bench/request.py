@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import index
 from pathlib import Path
@@ -46,22 +46,34 @@ class RunRequest:
     chosen: str | None = None
 
 
+USUAL_QUERIES = 15
+"""Queries of each class in the field's episodes."""
+
+
 @dataclass(frozen=True)
 class Design:
     """What an episode is made of: `way` classes, each with `shot` labelled images and `queries`.
 
-    `episodes` is how many are drawn. Those of a smaller number are the first of a larger one.
+    Where no number of queries is given, there are 15, or as many as the class with the fewest test
+    images has. `episodes` is how many are drawn. Those of a smaller number are the first of a
+    larger one.
     """
 
     way: Annotated[int, Field(ge=2)] = 5
     shot: Annotated[int, Field(ge=1)] = 5
-    queries: Annotated[int, Field(ge=1)] = 15
+    queries: Annotated[int, Field(ge=1)] | None = None
     episodes: Annotated[int, Field(ge=1)] = 600
 
     @property
     def title(self) -> str:
         """The setting as the field names it."""
         return f"{self.way}-way {self.shot}-shot"
+
+    def settled(self, test_images: int | None) -> Design:
+        """Return it with a number of queries, if the fewest test images of a class are known."""
+        if self.queries is not None or test_images is None:
+            return self
+        return replace(self, queries=max(1, min(USUAL_QUERIES, test_images)))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,13 @@ def episodes(
     overrides: Overrides,
     way: Annotated[str, typer.Option(help="Classes of an episode: 5, or 5,10.")] = "5",
     shot: Annotated[str, typer.Option(help="Labelled images of each class: 1,5.")] = "1,5",
-    queries: Annotated[int, typer.Option(help="Queries of each class.")] = 15,
+    queries: Annotated[
+        int | None,
+        typer.Option(
+            help="Queries of each class. (default: 15, or as many as the class with the fewest "
+            "test images has)"
+        ),
+    ] = None,
     count: Annotated[int, typer.Option("--episodes", help="How many are drawn.")] = 600,
     force: Force = False,
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),

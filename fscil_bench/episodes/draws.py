@@ -55,7 +55,7 @@ def check_design(design: Design, protocol: Protocol, dataset: Dataset) -> None:
         )
     for half, array, need, option in (
         ("training", dataset.train, design.shot, "shot"),
-        ("test", dataset.test, design.queries, "queries"),
+        ("test", dataset.test, design.queries or 1, "queries"),
     ):
         counts = np.bincount(array.labels, minlength=protocol.classes_used)
         for label in range(protocol.base_classes, protocol.classes_used):

@@ -53,6 +53,9 @@ def plan_episodes(bench: Workbench, request: RunRequest, design: Design) -> Epis
     check_learns(bench.registry, request.method)
     # Episodes draw their own shots: published ones need not be of this copy of the data.
     plan = bench.plan(replace(request, split="seeded", index_list=None))
+    used = plan.spec.protocol.classes_used
+    counts = np.bincount(plan.dataset.test.labels, minlength=used)[:used]
+    design = design.settled(int(counts.min()))
     check_design(design, plan.spec.protocol, plan.dataset)
     spec = EpisodesSpec(run=plan.spec, design=design, engine=engine_digest(*EPISODES))
     return EpisodesPlan(spec, plan)

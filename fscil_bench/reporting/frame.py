@@ -102,6 +102,15 @@ class Results:
         """Runs of the protocol whose predictions cannot be read, by key: what is wrong."""
         return {run.key: f"left out: {run.damage}" for run in self._asked if run.damage}
 
+    @cached_property
+    def test_images(self) -> int | None:
+        """The fewest of a class of the selection's protocol, as the newest result knows them."""
+        asked = self.selection.protocol
+        made: list[StoredRun | StoredEpisodes] = list(self._asked)
+        made += [each for each in self.episodes if asked in (None, each.spec.run.protocol.name)]
+        newest = max(made, key=lambda each: each.record.created, default=None)
+        return None if newest is None else newest.record.test_images[0]
+
     @property
     def problems(self) -> tuple[str, ...]:
         """What is stored for the protocol and cannot be read, in words."""

@@ -185,7 +185,8 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
         words += ["--representation-seed", str(request.representation_seed)]
     if design is not None:
         words += ["--way", str(design.way), "--shot", str(design.shot)]
-        words += ["--queries", str(design.queries), "--episodes", str(design.episodes)]
+        words += ["--queries", str(design.queries)] if design.queries is not None else []
+        words += ["--episodes", str(design.episodes)]
     elif request.split not in (None, protocol.split):
         words += ["--split", str(request.split)]
     words += override_words(request.overrides)

@@ -53,7 +53,7 @@ class EpisodeRow:
         return self.stored[0].spec.run
 
     @property
-    def queries(self) -> int:
+    def queries(self) -> int | None:
         """Queries of each class."""
         return self.stored[0].spec.design.queries
 
@@ -101,7 +101,7 @@ def episode_rows(stored: Iterable[StoredEpisodes], registry: Registry) -> list[E
     one with the newest episodes stays, and of several numbers of episodes the largest, which has
     the smaller ones in it.
     """
-    groups: dict[tuple[str, int, int], list[StoredEpisodes]] = {}
+    groups: dict[tuple[str, int, int | None], list[StoredEpisodes]] = {}
     for each in sorted(stored, key=lambda each: each.record.created):
         run = each.spec.run
         key = (run.row, run.representation.seed, each.spec.design.queries)

@@ -69,11 +69,19 @@ class FewShot(Report):
 
     @dataclass(frozen=True)
     class Params:
-        """What should be stored, and the method (or row) `against` which others are compared."""
+        """What should be stored, and the method (or row) `against` which others are compared.
 
-        way: Annotated[int, Field(ge=2)] = 5
+        Attributes:
+            way: classes of an episode; by default 5, or as many as are new.
+            shots: labelled images of each class.
+            queries: of each class; by default 15, or as many test images as each class has.
+            episodes: how many are drawn.
+            against: a method, or the label of a row.
+        """
+
+        way: Annotated[int, Field(ge=2)] | None = None
         shots: Shots = (1, 5)
-        queries: Annotated[int, Field(ge=1)] = 15
+        queries: Annotated[int, Field(ge=1)] | None = None
         episodes: Annotated[int, Field(ge=1)] = 600
         against: str = ""
 
@@ -86,14 +94,18 @@ class FewShot(Report):
             for name, method in known
             if method.learns_episodes() and not method.needs.images and not method.needs.extras
         ]
+        protocol, _ = registry.protocol(self._protocol)
+        new = protocol.classes_used - protocol.base_classes
+        way = params.way or max(2, min(Design.way, new))
+        designs = [
+            Design(way, shot, params.queries, params.episodes).settled(self.results.test_images)
+            for shot in params.shots
+        ]
         return [
-            Wanted(
-                RunRequest(method, self._protocol, representation, seed=seed),
-                episodes=Design(params.way, shot, params.queries, params.episodes),
-            )
+            Wanted(RunRequest(method, self._protocol, representation, seed=seed), episodes=design)
             for method in named
             for representation in selection.representations or (REPRESENTATION,)
-            for shot in params.shots
+            for design in designs
             for seed in selection.seeds or (0,)
         ]
 

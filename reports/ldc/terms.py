@@ -44,7 +44,10 @@ Params = TypeVar("Params", bound=StudyParams)
 
 @dataclass(frozen=True)
 class Terms(Generic[Params]):
-    """What all runs of a study share, and the variants of methods that it compares."""
+    """What all runs of a study share, and the variants of methods that it compares.
+
+    `test_images` are the fewest of a class, where a stored result knows them.
+    """
 
     protocol: Protocol
     registry: Registry
@@ -52,6 +55,7 @@ class Terms(Generic[Params]):
     seeds: tuple[int, ...] = SEEDS
     split: str = "seeded"
     representation: str = "cosine"
+    test_images: int | None = None
 
     @classmethod
     def asked(cls, report: str, results: Results, params: Params) -> Self:
@@ -72,7 +76,7 @@ class Terms(Generic[Params]):
         brought = next(iter(selection.representations), "cosine")
         registry.get("representation", brought)
         seeds, split = selection.seeds or SEEDS, selection.split or "seeded"
-        return cls(protocol, registry, params, seeds, split, brought)
+        return cls(protocol, registry, params, seeds, split, brought, results.test_images)
 
     @cached_property
     def seen(self) -> list[int]:

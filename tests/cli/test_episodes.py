@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,17 @@ def test_run_missing_makes_what_the_report_wants(folder: Path, tmp_path: Path) -
     assert made.exit_code == 0, made.output
     assert "2-way 2-shot" in made.output
     assert "Missing" not in made.output
+
+
+def test_the_command_that_the_report_names_works(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    words = ["report", "few-shot", "--method", "toy_means", "--set", "episodes=3"]
+    lacking = call(tmp_path, *words, "--set", "shots=2")
+    # Its classes have 5 test images each.
+    assert "--way 5 --shot 2 --queries 5 --episodes 3 --seeds 0" in lacking.output
+    made = call(tmp_path, "episodes", "--method", "toy_means", "--shot", "2", "--episodes", "3")
+    assert made.exit_code == 0, made.output
+    assert "Missing" not in call(tmp_path, *words, "--set", "shots=2").output
 
 
 def test_all_is_checked_before_anything_is_made(tmp_path: Path) -> None:

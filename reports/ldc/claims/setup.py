@@ -29,14 +29,14 @@ class ClaimsParams(StudyParams):
         unseen: new classes of the one session that mapped and empirical covariance are compared in.
         steps: recurrent steps over which the KL must not rise.
         episodes: few-shot episodes, of 5 ways.
-        queries: queries of each class in an episode.
+        queries: queries of each class in an episode; by default 15, or as many as each class has.
     """
 
     outlier: Annotated[float, Field(gt=0, le=1)] = 0.2
     unseen: Annotated[int, Field(ge=1)] = 20
     steps: Annotated[int, Field(ge=1)] = 3
     episodes: Annotated[int, Field(ge=1)] = 600
-    queries: Annotated[int, Field(ge=1)] = 15
+    queries: Annotated[int, Field(ge=1)] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Setup(Terms[ClaimsParams]):
         """Return the episodes of LDC and of Free-Lunch, of one draw."""
         p = self.params
         design = Design(way=5, shot=shot, queries=p.queries, episodes=p.episodes)
+        design = design.settled(self.test_images)
         one_draw = {"seeds": self.seeds[:1], "episodes": design}
         return self.ldc(**one_draw), self.free_lunch(**one_draw)
 

@@ -75,7 +75,7 @@ def write(factory: Any, store: Store) -> Any:
             design=Design(way, shot, queries, len(accuracies)),
             engine=engine,
         )
-        described: dict[str, Any] = {"train_images": (500, 500), "test_images": (10, 10)}
+        described: dict[str, Any] = {"train_images": (500, 500), "test_images": (20, 30)}
         described |= {"state_bytes": 2048, "created": created, **(fields or {})}
         record = EpisodesRecord(key=spec.key, spec=spec, **described)
         return write_episodes(store, record, np.array(accuracies, dtype=np.float64))
@@ -215,7 +215,7 @@ def test_what_the_table_states(write: Any, table: Any) -> None:
     for words in (
         "backbone resnet20",
         "100 epochs",
-        "test images a class: 10",
+        "test images a class: 20 to 30",
         "2 new classes",
         "15 queries a class",
         "episodes drawn by seed 0",
@@ -228,23 +228,34 @@ def test_what_the_table_states(write: Any, table: Any) -> None:
 
 
 def test_missing_episodes_come_with_their_command(write: Any, table: Any) -> None:
-    write("ncm", [0.5] * 600)
-    write("ldc", LDC)  # fewer than wanted
+    # The protocol has two new classes.
+    write("ncm", [0.5] * 600, way=2)
+    write("ldc", LDC, way=2)  # fewer than wanted
     assert table().missing == [
-        "fscil-bench episodes --method ldc --protocol toy --way 5 --shot 1 --queries 15 "
+        "fscil-bench episodes --method ldc --protocol toy --way 2 --shot 1 --queries 15 "
         "--episodes 600 --seeds 0",
-        "fscil-bench episodes --method ldc --protocol toy --way 5 --shot 5 --queries 15 "
+        "fscil-bench episodes --method ldc --protocol toy --way 2 --shot 5 --queries 15 "
         "--episodes 600 --seeds 0",
-        "fscil-bench episodes --method ncm --protocol toy --way 5 --shot 5 --queries 15 "
+        "fscil-bench episodes --method ncm --protocol toy --way 2 --shot 5 --queries 15 "
         "--episodes 600 --seeds 0",
     ]
     asked = table({"shots": "1", "episodes": "4"}, methods=("ldc", "ncm"), seeds=(0, 2))
     assert asked.missing == [
-        "fscil-bench episodes --method ldc --protocol toy --way 5 --shot 1 --queries 15 "
+        "fscil-bench episodes --method ldc --protocol toy --way 2 --shot 1 --queries 15 "
         "--episodes 4 --seeds 2",
-        "fscil-bench episodes --method ncm --protocol toy --way 5 --shot 1 --queries 15 "
+        "fscil-bench episodes --method ncm --protocol toy --way 2 --shot 1 --queries 15 "
         "--episodes 4 --seeds 2",
     ]
+
+
+def test_no_more_queries_are_wanted_than_each_class_has_test_images(write: Any, table: Any) -> None:
+    few = {"test_images": (4, 30)}
+    write("ncm", [0.5] * 600, way=2, queries=4, fields=few)
+    asked = {"methods": ("ncm",)}
+    (command,) = table(**asked).missing
+    assert "--way 2 --shot 5 --queries 4 --episodes 600" in command
+    (_, command) = table({"queries": "9"}, **asked).missing
+    assert "--queries 9 " in command, "what is asked for by number stays"
 
 
 def test_the_episodes_it_wants(registry: Registry) -> None:
@@ -252,7 +263,9 @@ def test_the_episodes_it_wants(registry: Registry) -> None:
         report = FewShot(Results(registry, Selection("toy", **asked)))
         return list(report.requests(parse_params("report", FewShot.Params, params)))
 
-    some = wanted({"shots": "1,5", "way": "3"}, representations=("fact",), seeds=(4,))
+    some = wanted(
+        {"shots": "1,5", "way": "3", "queries": "15"}, representations=("fact",), seeds=(4,)
+    )
     assert [(w.request.method, w.episodes) for w in some] == [
         ("ldc", Design(3, 1, 15, 600)),
         ("ldc", Design(3, 5, 15, 600)),
@@ -262,6 +275,7 @@ def test_the_episodes_it_wants(registry: Registry) -> None:
     assert {(w.request.representation, w.request.seed) for w in some} == {("fact", 4)}
     named = wanted({}, methods=("cec_trained",))
     assert [w.request.method for w in named] == ["cec_trained", "cec_trained"]
+    assert named[0].episodes == Design(2, 1), "the test images are not known yet"
 
 
 @pytest.mark.parametrize("shots", ["", "0", "1,x"])
