@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,10 @@ class Sfms(Method):
 
     @classmethod
     def check(cls, params: Any, terms: Terms) -> None:
-        """Refuse subspaces as wide as the features, and vectors that do not serve."""
+        """Refuse subspaces as wide as the features, and vectors that do not serve.
+
+        Rows beyond the protocol's classes are not used, and a warning says which.
+        """
         if params.dims >= terms.feature_dim:
             raise UsageError(
                 f"sfms: dims = {params.dims}, and features have {terms.feature_dim}; lower dims"
@@ -135,6 +139,13 @@ class Sfms(Method):
             raise UsageError(
                 f"sfms: {params.vectors} has vectors of {len(words)} classes, the protocol "
                 f"{terms.classes}; give one row for each, in the protocol's order"
+            )
+        if len(words) > terms.classes:
+            warnings.warn(
+                f"sfms: {params.vectors} has {len(words)} rows and the protocol {terms.classes} "
+                f"classes: rows {terms.classes} to {len(words) - 1} are not used; row 0 is the "
+                "vector of the protocol's first class, and so on",
+                stacklevel=2,
             )
         refuse_alike(params.vectors, words[: terms.classes])
 

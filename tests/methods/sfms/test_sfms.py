@@ -160,9 +160,11 @@ def test_vectors_without_sense_are_refused(content: Any, told: str, tmp_path: Pa
         Sfms.check(Sfms.Params(vectors=str(file)), ToyTask().terms)
 
 
-def test_integers_serve_and_rows_beyond_the_protocol_s_classes_do_no_harm(tmp_path: Path) -> None:
+def test_integers_serve_and_rows_beyond_the_protocol_s_classes_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.vstack([np.eye(10), np.eye(10)]).astype(np.int8))
-    Sfms.check(Sfms.Params(vectors=str(tmp_path / "a.npy")), ToyTask().terms)
+    told = "a.npy has 20 rows and the protocol 10 classes: rows 10 to 19 are not used"
+    with pytest.warns(UserWarning, match=told):
+        Sfms.check(Sfms.Params(vectors=str(tmp_path / "a.npy")), ToyTask().terms)
 
 
 def test_mean_features_without_a_direction_are_refused() -> None:
