@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from fscil_bench.data.feature_file import FeatureFile
+from fscil_bench.data.reader import Dataset
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import UsageError
 from fscil_bench.method import Method, Needs
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import Recipe
+from fscil_bench.protocol import FEATURES, Protocol, Recipe
 from fscil_bench.request import RunRequest
+from fscil_bench.running.sessions import CanonicalShots
 
 PLAIN = "plain"
 """The one view that a file has."""
+TOLD_BY = (
+    "draw others with --split seeded, name the data set's folder with --data-root DIR, or give a "
+    "file that `fscil-bench features export` wrote"
+)
+"""What can be done where a file does not tell which of its rows are published shots."""
 OF_NETWORKS = {*Recipe.model_fields, "backbone", "pretraining", "images"}
 """Fields of a protocol that say how a network comes about."""
 
@@ -81,6 +88,20 @@ def refuse_unfit(
             f"features: --set {method.name}.space=raw takes them as they are; with their defaults "
             f"run: {', '.join(able)}"
         )
+
+
+def unlisted_shots(table: CanonicalShots, protocol: Protocol, dataset: Dataset) -> str:
+    """Say that a file's rows cannot be told to be published shots; empty if they can."""
+    train, keys = dataset.train, dataset.class_keys
+    numbered = zip(train.labels.tolist(), train.numbers.tolist(), strict=True)
+    there = {(keys[label], str(number)) for label, number in numbered}
+    if all((key, sample) in there for _, key, samples in table.rows for sample in samples):
+        return ""
+    unread = f"data set {dataset.name!r} is not read, and " * (dataset.name != FEATURES)
+    return (
+        f"the published shots of protocol {protocol.name!r} cannot be told among the features: "
+        f"{unread}no class_keys and train_numbers in the file name them"
+    )
 
 
 def in_tukey_space(params: Any) -> bool:

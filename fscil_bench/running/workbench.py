@@ -27,6 +27,7 @@ from fscil_bench.protocol import ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.datasets import Datasets
+from fscil_bench.running.feature_runs import TOLD_BY, unlisted_shots
 from fscil_bench.running.origins import Origin, Origins
 from fscil_bench.running.pseudo import pseudo_incremental
 from fscil_bench.running.runner import named, run_sessions
@@ -330,11 +331,12 @@ class Workbench:
             try:
                 canonical_shots(table, protocol, dataset)  # known now, and not after base training
             except UsageError as error:
-                if dataset.matching != "file" or request.split or request.index_list:
+                if dataset.matching != "file" or request.index_list:
                     raise
-                self.data.say_once(
-                    f"shots are drawn (--split seeded), the published are not: {error}"
-                )
+                told = unlisted_shots(table, protocol, dataset)
+                if request.split:
+                    raise UsageError(f"{told}; {TOLD_BY}") if told else error from error
+                self.data.say_once(f"{told or error}; shots are drawn, as --split seeded does")
                 return "seeded", None
         return split, table
 

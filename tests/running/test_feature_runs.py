@@ -240,8 +240,10 @@ def test_shots_are_drawn_where_the_published_are_not_to_be_found(
     done = CliRunner().invoke(app, [*map(str, ["run", "--method", "ncm", *words])])
     assert done.exit_code == 0, done.output
     text = " ".join(done.output.split())
-    assert "shots are drawn (--split seeded), the published are not: " in text
-    with pytest.raises(UsageError, match="use --split seeded"):
+    told = "the published shots of protocol 'own' cannot be told among the features: "
+    assert f"{told}data set 'cub200' is not read, and no class_keys and train_numbers in the" in text
+    assert "; shots are drawn, as --split seeded does" in text and "splits.csv" not in text
+    with pytest.raises(UsageError, match=f"^{told}.*; draw others with --split seeded, name the"):
         toy.run(features=bare(exported, tmp_path), protocol=toml, split="canonical")
 
 
