@@ -222,12 +222,10 @@ def scan(
         raise UsageError("--force goes with --out FILE")
     at = out.parent if out is not None else None
     if features is None:
-        text = scanned(place, way, shot, base, at=at)
+        text = scanned(place, way, shot, base, at=at, say=say)
     else:
         name = free_name(out, load_registry()) if out is not None else None
-        text, remarks = scan_features(place, way, shot, base, name, at)
-        for remark in remarks:
-            say(remark)
+        text = scan_features(place, way, shot, base, name, at, say)
     if out is None:
         show(text.rstrip())
         return

@@ -8,7 +8,7 @@ import textwrap
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,7 @@ from fscil_bench.data.feature_file import read_feature_file
 from fscil_bench.data.feature_match import alone
 from fscil_bench.data.lists import index_of
 from fscil_bench.data.reader import DatasetIndex, DatasetReader, Item, ReadRequest, Source
-from fscil_bench.errors import DataError, UsageError
+from fscil_bench.errors import DataError, UsageError, some
 from fscil_bench.plugins.registry import Registry, load_registry
 from fscil_bench.protocol import FEATURES, ImageSpec
 
@@ -86,6 +86,7 @@ def scan(
     test_fraction: float | None = None,
     split_seed: int | None = None,
     at: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> str:
     """Return the TOML of a protocol on the images of a folder or CSV.
 
@@ -99,6 +100,7 @@ def scan(
         test_fraction: part of every class that is for testing, where the data have no halves.
         split_seed: chooses which part that is.
         at: the folder that the TOML will lie in; data in it are named relative to it.
+        say: is told which classes fill no session.
 
     Raises:
         DataError: too few classes, or images of a class; class, number and need are named.
@@ -113,15 +115,22 @@ def scan(
     index, options = _index(reader, source, asked)
     shape = _shape(folder, len(index.class_names), way, shot, base)
     _check_images(folder, index, shape)
+    _tell_unused(index, shape, say)
     side = _usual_side(source, index)
     name = name or free_name(folder, registry)
     return _toml(name, place_from(folder, at), folder, index, shape, side, options)
 
 
 def scan_features(
-    file: Path, way: int, shot: int, base: str, name: str | None = None, at: Path | None = None
-) -> tuple[str, tuple[str, ...]]:
-    """Return the TOML of a protocol on a file of features, and remarks on how that was read.
+    file: Path,
+    way: int,
+    shot: int,
+    base: str,
+    name: str | None = None,
+    at: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> str:
+    """Return the TOML of a protocol on a file of features; `say` is told how that was read, too.
 
     Classes are in the order of their labels; the other arguments are those of `scan`.
 
@@ -134,6 +143,9 @@ def scan_features(
     index = index_of(alone(found, FEATURES))
     shape = _shape(file, found.classes, way, shot, base)
     _check_images(file, index, shape)
+    for remark in found.remarks:
+        say(remark)
+    _tell_unused(index, shape, say)
     lines = [
         *_comment(
             f"{shape.classes} classes in the order of their labels, with {_counts(index, shape)}. "
@@ -145,7 +157,7 @@ def scan_features(
         _data_line("features", place_from(file, at)),
         *_shape_lines(shape),
     ]
-    return "\n".join(lines) + "\n", found.remarks
+    return "\n".join(lines) + "\n"
 
 
 def place_from(data: Path, folder: Path | None) -> str:
@@ -207,6 +219,16 @@ def _check_images(folder: Path, index: DatasetIndex, shape: Shape) -> None:
             f"{folder}: too few images in {len(short)} of {shape.used} classes; each needs "
             f"{shape.shot + 1}: {shape.shot} for training (shot), 1 for testing"
             f"{''.join(short[:NAMED])}{more}"
+        )
+
+
+def _tell_unused(index: DatasetIndex, shape: Shape, say: Callable[[str], None]) -> None:
+    """Say which classes are left over where the last session would not be full."""
+    left = [repr(name) for name in index.class_names[shape.used :]]
+    if left:
+        say(
+            f"{len(left)} of {shape.classes} classes fill no session of {shape.way} and are not "
+            f"used: {some(left, NAMED)}; with another --way or --base they may"
         )
 
 

@@ -4,6 +4,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
@@ -151,6 +152,21 @@ def test_scan_writes_a_protocol_once_it_is_whole(tmp_path: Path) -> None:
     output(tmp_path, *words, "--force")
     assert load_protocol(out).classes == 4
     assert sorted(out.parent.iterdir()) == [out], "no temporary files are left"
+
+
+def test_scan_says_which_classes_fill_no_session(tmp_path: Path) -> None:
+    root = images(tmp_path / "animals", ["ant", "bee", "cat", "dog", "elk"])
+    told = "1 of 5 classes fill no session of 2 and are not used: "
+    shape = ["--way", "2", "--shot", "1", "--base", "2"]
+    assert f"{told}'elk'; with" in output(tmp_path, "scan", str(root), *shape)
+    labels = np.repeat(np.arange(5), 3)
+    features = np.random.default_rng(0).normal(size=(15, 4)).astype(np.float32)
+    arrays = {f"{half}_labels": labels for half in ("train", "test")}
+    arrays |= {f"{half}_features": features for half in ("train", "test")}
+    np.savez(tmp_path / "f.npz", **arrays)
+    words = ["scan", "--features", str(tmp_path / "f.npz"), *shape]
+    assert f"{told}'4'; with" in output(tmp_path, *words)
+    assert "not used" not in output(tmp_path, *words, "--way", "3")
 
 
 @pytest.mark.parametrize(("place", "named"), [("my.toml", "animals"), ("animals/my.toml", ".")])
