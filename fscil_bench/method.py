@@ -123,6 +123,9 @@ class Method(Contract):
     """Protocol -> the parameters that the paper states for it, laid over the defaults."""
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Parameters worth tuning with the values to try; `fscil-bench tune` tries all combinations."""
+    alarms: ClassVar[Mapping[str, str]] = {}
+    """Names of `notes` -> what it means, and what may help, if one is neither 0 nor empty: that the
+    method did less than it was asked for, which a run says when it ends."""
 
     @classmethod
     def check_declaration(cls) -> None:

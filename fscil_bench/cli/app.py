@@ -133,7 +133,7 @@ def run(
 
     A run that is stored is not run again. Interrupted training resumes.
     """
-    from fscil_bench.cli.summary import summary_line, summary_table
+    from fscil_bench.cli.summary import alarms, summary_line, summary_table
     from fscil_bench.grids.execution import run_grid
     from fscil_bench.grids.graph import rows_of
     from fscil_bench.running.series import make_all
@@ -164,6 +164,8 @@ def run(
             finished.append(made)
             known = "stored already, not made again; " * (made.record.created < started)
             bench.progress.say(f"{title}: {known}{summary_line(made)}")
+            for alarm in alarms(made, bench.registry):
+                bench.data.say_once(f"warning: {alarm}")
 
     try:
         if workers.named:

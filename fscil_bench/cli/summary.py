@@ -31,6 +31,17 @@ def summary_line(stored: StoredRun) -> str:
     )
 
 
+def alarms(stored: StoredRun, registry: Registry) -> list[str]:
+    """Return what a run's notes tell that its method did less than it was asked for."""
+    spec = stored.spec
+    meanings = getattr(registry.get("method", spec.method).value, "alarms", {})
+    return [
+        f"{spec.method} on {spec.protocol.name}: {name} = {stored.record.notes[name]}: {meaning}"
+        for name, meaning in meanings.items()
+        if stored.record.notes.get(name)
+    ]
+
+
 def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:
     """Return a Markdown table of runs: mean and 95 % interval over seeds, accuracies in %."""
     rows: dict[str, list[StoredRun]] = {}

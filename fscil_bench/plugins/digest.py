@@ -48,7 +48,7 @@ NOT_FOLLOWED: Mapping[str, str] = {
 }
 """Modules and packages of the engine that decide no result -> why."""
 
-SHOWN = {"title", "bibtex", "mean_over_images"}
+SHOWN = {"title", "bibtex", "mean_over_images", "alarms"}
 """Attributes of a class that are only shown, or say what is refused."""
 UNCOUNTED = {"annotation", "ctx", "kind", "returns", "simple", "type_comment", "type_params"}
 """Fields of syntax nodes; `kind` is how a string is written, `simple` whether a target is bare."""

@@ -127,6 +127,13 @@ class Ldc(Method):
         "few_shot_weight": (0.0, 0.05, 0.2),
     }
 
+    alarms: ClassVar[Mapping[str, str]] = {
+        "sessions_at_means": "so many sessions have class means in place of trained rows, which "
+        "serve worse or could not be trained; try a lower lr",
+        "unit_trained": "samples are those of the shared covariance; try a lower unit_lr, or more "
+        "base samples",
+    }
+
     params: LdcParams
 
     def __init__(self, params: LdcParams, context: MethodContext) -> None:

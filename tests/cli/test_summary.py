@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fscil_bench.cli.summary import summary_table
-from fscil_bench.plugins.registry import Registry
+from fscil_bench.cli.summary import alarms, summary_table
+from fscil_bench.plugins.registry import Registry, load_registry
 
 
 def test_names_break_no_table(factory: Any, registry: Registry) -> None:
@@ -25,3 +25,13 @@ def test_an_interval_is_shown_as_tables_show_it(factory: Any, registry: Registry
         text = summary_table(runs, registry)
         assert f"| ncm | 2 | {last} |" in text
         assert ("± –: too few runs" in text) == ("–" in last)
+
+
+def test_a_run_says_where_ldc_did_less_than_it_was_asked_for(factory: Any) -> None:
+    registry = load_registry()
+    spec = factory.spec("ldc", params={"lr": 1e30})
+    fine = {"eigenvalues_raised": 3, "sessions_at_means": 0}
+    assert alarms(factory.write(spec, notes=fine), registry) == []
+    (told,) = alarms(factory.write(spec, notes={"sessions_at_means": 8}), registry)
+    assert told.startswith("ldc on toy: sessions_at_means = 8: so many sessions have class means")
+    assert told.endswith("try a lower lr")
