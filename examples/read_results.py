@@ -15,9 +15,8 @@ def main() -> None:
     """Print means and a paired difference of each protocol, and draw curves."""
     folder = sys.argv[1] if len(sys.argv) > 1 else "results"
     runs = fb.load_runs(folder, by="run")  # a row a run, every measure in its unit
-    print(
-        runs.groupby(["protocol", "method"])[["last", "average", "last_harmonic"]].mean().round(2)
-    )
+    rows = runs.groupby(["protocol", "method"])[["last", "average", "last_harmonic"]]
+    print(rows.agg(lambda own: f"{own.to_numpy().mean():.2f}"))  # as the tables print it
     for protocol, part in runs.groupby("protocol"):
         # Columns are paired by the draw of the shots.
         wide = part.pivot_table(index="seed", columns="method", values="last")

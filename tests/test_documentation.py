@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import posixpath
 import re
 import shlex
@@ -15,12 +16,15 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
+import pandas as pd
 import pytest
 import typer
 
 import fscil_bench
 from fscil_bench.cli.app import app
+from fscil_bench.metrics import mean_interval
 from fscil_bench.plugins.registry import GROUPS, load_registry
+from fscil_bench.reporting.tables import mean_text
 
 ROOT = Path(__file__).parents[1]
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -100,6 +104,28 @@ def test_plugins_that_pages_show_keep_their_contract(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8")
     verdicts = fscil_bench.check(*sorted(tmp_path.glob("*.py")))
     assert {each.name: each.problem for each in verdicts} == {"euclidean": "", "smoothed": ""}
+
+
+def test_means_with_pandas_end_as_those_of_tables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs/start.md").read_text("utf-8")
+    block = re.search(r'^```python title="last_session.py"\n(.*?)^```', text, re.DOTALL | re.M)
+    assert block is not None
+    # Their means, of 2000 test images, are 77.175 and 55.325, which round(2) makes 77.18 and 55.32.
+    right = {"up": [1520, 1567], "down": [1068, 1145]}
+    values = {name: [100 * (each / 2000) for each in own] for name, own in right.items()}
+    lines = [(name, value) for name, own in values.items() for value in own]
+    frame = pd.DataFrame(lines, columns=["method", "last"])
+    measures = ("last_base", "last_new", "last_harmonic")
+    frame = frame.assign(**dict.fromkeys(measures, frame["last"]))
+    monkeypatch.setattr(fscil_bench, "load_runs", lambda **_: frame)
+    exec(block[1], {})
+    printed = capsys.readouterr().out.splitlines()
+    for name, own in values.items():
+        (line,) = (line for line in printed if line.startswith(name))
+        assert line.split()[1:] == [mean_text(mean_interval(own).mean, math.nan)] * 4
+        assert line.split()[1] != f"{frame[frame.method == name]['last'].mean().round(2):.2f}"
 
 
 def test_there_is_something_to_understand() -> None:
