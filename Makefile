@@ -35,7 +35,7 @@ cifar100: $(VENV)/.installed
 	$(BIN)/fscil-bench run --method ncm --set space=tukey --protocol cifar100_cec,cifar100 --seeds 0-9 $(CIFAR100)
 	$(BIN)/fscil-bench run --method cec_trained,finetune,icarl,joint_balanced --protocol cifar100_cec --seeds 0-2 $(CIFAR100)
 	$(BIN)/fscil-bench run --method fact --representation fact --protocol cifar100 --seeds 0-9 $(CIFAR100)
-	for protocol in cifar100_cec cifar100; do $(BIN)/fscil-bench report main-table --representation cosine --set usual=true --protocol $$protocol --results $(RESULTS) || exit 1; done
+	for protocol in cifar100_cec cifar100; do $(BIN)/fscil-bench report main-table --representation cosine --set usual=true --set published=all --protocol $$protocol --results $(RESULTS) || exit 1; done
 	$(BIN)/fscil-bench report curves --protocol cifar100_cec --results $(RESULTS)
 	$(BIN)/fscil-bench report reproduction --protocol cifar100 --results $(RESULTS)
 

@@ -23,12 +23,16 @@ from fscil_bench.reporting.measures import MEASURES, formulas, named_measures
 from fscil_bench.reporting.usual import registered_protocol
 
 from .published import (
+    PublishedRow,
     chosen_published,
+    of_measured,
     published_alone,
     published_rows,
     published_section,
 )
 
+MEASURED = "measured"
+"""Asks for the published rows of methods that were measured."""
 ABOUT = (
     "Accuracy in each session, its average, drop and retention, and the last session's accuracy "
     "on base and new classes; all in %. Rows stand by their last session, the best at the end."
@@ -47,10 +51,11 @@ class MainTable(Report):
 
     @dataclass(frozen=True)
     class Params:
-        """`rows`: of these rows alone, `ncm; ldc (steps=3)`. `published`: all, none or `CEC; FACT`.
+        """`rows`: of these rows alone, `ncm; ldc (steps=3)`. `published`: which published rows.
 
-        Both as they are called in the table; a `;` stands between several; `paper:LDC` are the
-        published rows that a paper prints. Rows with other shots,
+        That is `measured` (those of methods that stand above), `all`, `none`, or `CEC; FACT`;
+        `paper:LDC` are those that a paper prints. Names are as the table has them, with a `;`
+        between several. Rows with other shots,
         sessions, class order or recipe than the protocol's own are left out, unless `all` is true
         or they are asked for by `rows` or the split; with `usual` those with parameters set by
         hand are left out too. `measures`: further columns, by name with commas between:
@@ -58,7 +63,7 @@ class MainTable(Report):
         """
 
         rows: str = ""
-        published: str = "all"
+        published: str = MEASURED
         all: bool = False
         usual: bool = False
         measures: str = ""
@@ -69,10 +74,12 @@ class MainTable(Report):
         wanted = {*SUMMARY, *named_measures(params.measures)}
         summary = [key for key in MEASURES if key in wanted]
         alone = published_alone(self.results, params.rows)
-        if alone is not None and chosen_published(alone.rows, params.published):
-            published = self._published(alone.protocol, params)
-            parts = (alone.notice, *published)
-            return Document(title_of(alone.protocol), parts, (alone.lack,))
+        asked = params.published.strip()
+        if alone is not None:
+            printed = chosen_published(alone.rows, "all" if asked == MEASURED else asked)
+            if printed:
+                block = self._block(alone.protocol, printed)
+                return Document(title_of(alone.protocol), (alone.notice, block), (alone.lack,))
         choose = usual_rows if params.usual else own_rows
         found = meant_rows(self.results, self.name, params.rows, params.all, choose)
         rows = found.keep(found.labels[::-1])  # as the field prints them: the best at the end
@@ -82,7 +89,7 @@ class MainTable(Report):
             ABOUT,
             self._table(rows, summary),
             _curve(found),
-            *self._published(protocol, params),
+            *self._published(protocol, asked, rows),
         )
         known = self.results.registry.plugins.get("method", {})
         shown = [known[name] for name in rows.frame["method"].unique() if name in known]
@@ -100,9 +107,25 @@ class MainTable(Report):
         columns, formula = accuracy_columns(rows, summary), formulas(*summary)
         return Table(self.name, frame, columns, formulas=formula, notes=note_lines(rows))
 
-    def _published(self, protocol: Protocol, params: Params) -> list[Part]:
-        rows = chosen_published(published_rows(protocol), params.published)
-        return [published_section(f"{self.name}-published", protocol, rows)] if rows else []
+    def _published(self, protocol: Protocol, asked: str, rows: Chosen) -> list[Part]:
+        """Return the block of published rows; of those of measured methods, how to see all."""
+        every = published_rows(protocol)
+        if asked != MEASURED:
+            printed, told = chosen_published(every, asked), ""
+        else:
+            known = self.results.registry.plugins.get("method", {})
+            measured = rows.frame[["method", "representation"]].drop_duplicates()
+            titles = {name: plugin.title for name, plugin in known.items()}
+            printed = of_measured(every, measured.assign(title=measured["method"].map(titles)))
+            told = (
+                f"Papers print {len(every)} rows for this protocol, {len(printed)} of them of "
+                "methods in the table above; --set published=all shows all."
+            )
+        block = [self._block(protocol, printed)] if printed else []
+        return [*block, told] if told and len(printed) < len(every) else [*block]
+
+    def _block(self, protocol: Protocol, rows: Sequence[PublishedRow]) -> Part:
+        return published_section(f"{self.name}-published", protocol, rows)
 
 
 def _curve(rows: Chosen) -> Figure:

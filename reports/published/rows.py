@@ -276,6 +276,28 @@ def chosen_published(rows: Sequence[PublishedRow], names: str) -> list[Published
     ]
 
 
+def of_measured(rows: Sequence[PublishedRow], measured: pd.DataFrame) -> list[PublishedRow]:
+    """Return the published rows of methods that were measured.
+
+    They are meant to be the same, on the representation that the published one needs, or have the
+    same name.
+
+    Args:
+        rows: of a protocol.
+        measured: `method`, `title` of the method, and `representation` of what was measured.
+    """
+    pairs = set(zip(measured["method"], measured["representation"], strict=True))
+    alone, titles = set(measured["method"]), set(measured["title"])
+
+    def same(counterpart: Counterpart | None) -> bool:
+        if counterpart is None:
+            return False
+        own = counterpart.method, counterpart.representation
+        return own in pairs if counterpart.representation else counterpart.method in alone
+
+    return [row for row in rows if row.method in titles or same(row.counterpart)]
+
+
 def _row(
     lines: pd.DataFrame,
     sources: Mapping[str, Source],

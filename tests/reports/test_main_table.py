@@ -13,6 +13,7 @@ from fscil_bench.report import ReportOutput
 from fscil_bench.reporting.document import files_folder, write_document
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reports.main_table import MainTable
+from fscil_bench.reports.published import published_rows
 from fscil_bench.request import Selection
 from fscil_bench.store.runs import Store
 
@@ -267,6 +268,33 @@ def test_published_rows_stand_in_a_block_of_their_own(
     tex = csv_file.with_name("main-table-published.tex").read_text("utf-8")
     assert tex.isascii()
     assert "LDC & 77.89" in tex
+
+
+def test_published_rows_are_those_of_measured_methods_unless_all_are_asked_for(
+    factory: Any, make: Any, registry: Registry
+) -> None:
+    known = load_registry()
+    cub = known.get("protocol", "cub200")
+    registry.add(cub)
+    registry.plugins["method"] = {n: known.get("method", n) for n in ("ldc", "ncm", "cec")}
+    sessions = [(900 - 10 * t, 60 * t) for t in range(11)]
+    for method in ("ldc", "ncm", "cec"):
+        factory.write(factory.spec(method, protocol=cub.value), sessions)
+
+    def named(output: ReportOutput) -> set[str]:
+        lines = output.text.split("## Published")[-1].splitlines()
+        return {line.split(" | ")[0][2:] for line in lines if line.startswith("| ")}
+
+    output = make("cub200")
+    # `ncm` answers the decoupled cosine; ALICE needs another network, and CEC has its name.
+    assert named(output) == {"Published", "---", "LDC", "Decoupled-Cosine", "CEC"}
+    every = len(published_rows(cub.value))
+    told = f"Papers print {every} rows for this protocol, 3 of them of methods in the table above"
+    assert f"{told}; --set published=all shows all." in output.text
+    whole = make("cub200", MainTable.Params(published="all"))
+    assert len(named(whole)) == every + 2 and "shows all" not in whole.text
+    none = make("cub200", MainTable.Params(published="none"))
+    assert "## Published" not in none.text and "shows all" not in none.text
 
 
 def test_published_rows_stand_alone_while_nothing_is_measured(
