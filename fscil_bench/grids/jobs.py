@@ -43,7 +43,7 @@ GPUS: Mapping[System, Callable[[int], Any]] = {
 Size = Annotated[str, Field(pattern=r"^\d+(\.\d+)? *([kMGTP]i?)?B$")]
 """A number of bytes, as 16GB or 512MiB."""
 KEPT = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 25}
-"""Bytes up to which a worker keeps freed memory: with Dask's 64 KiB runs take three times as long."""
+"""Bytes of freed memory a worker keeps: with Dask's 64 KiB runs take three times as long."""
 PLACEHOLDER = "tcp://SCHEDULER:8786"
 
 
