@@ -26,6 +26,8 @@ CONFIG = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.scheduler.worker-saturation": 1.0,
+    # Dask has memory handed back at once, and runs on features then take three times as long.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
 }
 """A task is repeated three times after its worker died; one that takes all memory is stopped."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

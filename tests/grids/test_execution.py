@@ -108,6 +108,17 @@ def test_a_grid_equals_the_serial_runs_bit_for_bit(
     assert {folder: folder.stat().st_mtime_ns for folder in stamps} == stamps, "none is made again"
 
 
+def test_workers_keep_freed_memory_and_compute_with_their_threads(
+    processes: Any,
+) -> None:
+    """Dask sets a threshold that makes runs on features three times as long."""
+    with distributed.Client(processes) as client:
+        found = client.run(lambda: dict(os.environ)).values()
+    own = os.environ.get("MALLOC_TRIM_THRESHOLD_")
+    assert [names.get("MALLOC_TRIM_THRESHOLD_") for names in found] == [own, own]
+    assert [names["OMP_NUM_THREADS"] for names in found] == ["1", "1"]
+
+
 def test_workers_without_the_store_send_what_they_made(
     processes: Any, serial: list[fb.StoredRun], new_toy: Any
 ) -> None:

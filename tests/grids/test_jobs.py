@@ -49,6 +49,8 @@ export OPENBLAS_NUM_THREADS=8
 export DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=False
 export DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=False
 export DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=False
+export MALLOC_TRIM_THRESHOLD_=268435456
+export MALLOC_MMAP_THRESHOLD_=33554432
 ulimit -c 0
 /opt/python -m distributed.cli.dask_worker tcp://SCHEDULER:8786 --name fscil-bench --nthreads 8 \
 --memory-limit 29.80GiB --nanny --death-timeout 60 --nthreads 1 --resources GPU=1
