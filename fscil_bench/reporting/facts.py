@@ -235,20 +235,32 @@ def bytes_text(counts: Sequence[int]) -> str:
 
 
 def notes_text(records: Records) -> str:
-    """Return the methods' remarks on their runs, each with all its values over the records.
+    """Return the methods' remarks on their runs, each with its values over the records.
 
     A count that is 0 in all of them says that there was nothing to remark.
     """
-    values: dict[str, list[str]] = {}
+    values: dict[str, list[float | str]] = {}
     for record in records:
         for name, value in record.notes.items():
-            values.setdefault(name, []).append(str(value))
+            values.setdefault(name, []).append(value)
     texts = [
-        f"{name} = {' / '.join(dict.fromkeys(each))} ({len(each)} of {_runs(len(records))})"
+        f"{name} = {_noted(each)} ({len(each)} of {_runs(len(records))})"
         for name, each in values.items()
-        if set(each) != {"0"}
+        if {str(value) for value in each} != {"0"}
     ]
     return f"the method notes {', '.join(texts)}" if texts else ""
+
+
+def _noted(values: Sequence[float | str]) -> str:
+    """Return what runs noted under one name: words one by one, numbers as a range."""
+    numbers = [value for value in values if not isinstance(value, str)]
+    if not numbers or len(numbers) < len(values):
+        return " / ".join(dict.fromkeys(map(str, values)))
+    low, high = (
+        f"{value:.4g}" if isinstance(value, float) else str(value)
+        for value in (min(numbers), max(numbers))
+    )
+    return low if low == high else f"{low} to {high}"
 
 
 def _runs(count: int) -> str:

@@ -105,13 +105,14 @@ def test_a_representation_shows_its_unusual_parameters(factory: Any, rows: Any) 
 
 def test_the_remarks_of_a_method_are_passed_on(factory: Any, rows: Any) -> None:
     runs = [
-        factory.write(factory.spec(seed=0), notes={"repairs": 2}),
-        factory.write(factory.spec(seed=1), notes={"repairs": 0}),
+        factory.write(factory.spec(seed=0), notes={"repairs": 2, "width": 1.23456, "by": "x"}),
+        factory.write(factory.spec(seed=1), notes={"repairs": 0, "width": 1.2, "by": "y"}),
         factory.write(factory.spec(seed=2)),
     ]
 
     assert row_facts(rows(*runs), "ncm")["notes"] == (
-        "the method notes repairs = 2 / 0 (2 of 3 runs)"
+        "the method notes repairs = 0 to 2 (2 of 3 runs), width = 1.2 to 1.235 (2 of 3 runs), "
+        "by = x / y (2 of 3 runs)"
     )
 
 
