@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fscil_bench.cli.options import command, say, show
+from fscil_bench.cli.options import command, complain, say, show
+from fscil_bench.errors import FscilError
 from fscil_bench.grids.workers import Workers
 from fscil_bench.options import Options
 
@@ -37,6 +38,7 @@ def show_grid(
 
     Raises:
         UsageError: what the grid itself would refuse before it makes anything.
+        FscilError: a stored run is damaged; the rest is shown.
     """
     from fscil_bench.grids.execution import refuse_impossible
     from fscil_bench.grids.graph import graph_of, rows_of
@@ -58,3 +60,9 @@ def show_grid(
     show(graph.summary(workers.count))
     if file is not None:
         show(file.script(bench.options.threads).rstrip())
+    for (number, seed), error in graph.damaged.items():
+        say(rows[number].title((seed,)))
+        complain(error, debug=False)
+    if graph.damaged:
+        runs = sum(len(row.seeds) for row in rows)
+        raise FscilError(f"{len(graph.damaged)} of {runs} runs cannot be made")

@@ -71,7 +71,9 @@ def run_grid(
     made = {run.key: run for run in graph.runs.values()}
     for (number, seed), run in graph.runs.items():
         told(rows[number].title((seed,)), run)
-    failed = 0
+    for (number, seed), error in graph.damaged.items():
+        told(rows[number].title((seed,)), error)
+    failed = len(graph.damaged)
     if graph.nodes:
         with opened(workers, bench.options) as pool:
             graph = graph if pool.count == workers.count else planned(pool.count)
@@ -83,7 +85,7 @@ def run_grid(
             execution = _Execution(bench, graph, pool, told, force, artifacts, shared)
             execution.run()
         made |= execution.made
-        failed = execution.failed
+        failed += execution.failed
     keys = [row.key(seed) for row in rows for seed in row.seeds]
     if failed:
         rest = "; the others are stored" if made else ""

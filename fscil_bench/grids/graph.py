@@ -98,12 +98,14 @@ class Graph:
         rows: what was asked for.
         nodes: what is to be made by key, each after those that it needs.
         runs: what is stored, by row and seed.
+        damaged: stored runs that cannot be read and are not made again, with the reason, likewise.
         stored: how many nodes of a kind need not be made; of runs, how many.
     """
 
     rows: list[Row]
     nodes: dict[str, Node] = field(default_factory=dict)
     runs: dict[tuple[int, int], StoredRun] = field(default_factory=dict)
+    damaged: dict[tuple[int, int], StoreError] = field(default_factory=dict)
     stored: Counter[Kind] = field(default_factory=Counter)
     _there: set[str] = field(default_factory=set)
 
@@ -143,6 +145,8 @@ class Graph:
         for kind, name in _PLURALS.items():
             todo = self.missing if kind == "runs" else made[kind]
             parts.append(f"{name}: {todo} to make, {self.stored[kind]} stored")
+        if self.damaged:
+            parts[-1] += f", {len(self.damaged)} damaged"
         return f"{'; '.join(parts)}; {_hours(list(self.nodes.values()), workers)}"
 
 
@@ -189,11 +193,14 @@ def graph_of(
         missing = []
         present = {} if force else _present(store, row, artifacts)
         for seed in row.seeds:
-            if seed in present:
-                graph.runs[number, seed] = present[seed]
-            else:
+            found = present.get(seed)
+            if found is None:
                 missing.append(seed)
-        graph.stored["runs"] += len(row.seeds) - len(missing)
+            elif isinstance(found, StoreError):
+                graph.damaged[number, seed] = found
+            else:
+                graph.runs[number, seed] = found
+                graph.stored["runs"] += 1
         if missing:
             _add(graph, store, row, missing, times, workers, shared)
     return graph
@@ -210,16 +217,23 @@ class _Alike:
         return self.request == replace(other.request, seed=self.request.seed)
 
 
-def _present(store: Store, row: Row, artifacts: bool) -> dict[int, StoredRun]:
-    """Return the stored runs of a row by seed; one folder is listed, however many there are."""
+def _present(store: Store, row: Row, artifacts: bool) -> dict[int, StoredRun | StoreError]:
+    """Return the stored runs of a row by seed, or what is wrong with them.
+
+    One folder is listed, however many there are.
+    """
     parent = store.run_folder(row.plan.spec).parent
     listed = {path.name for path in parent.glob("*")} if parent.is_dir() else set()
     if not listed:
         return {}
-    found = {}
+    found: dict[int, StoredRun | StoreError] = {}
     for seed in row.seeds:
         if row.key(seed) in listed:
-            run = store.find(row.spec(seed))
+            try:
+                run = store.find(row.spec(seed))
+            except StoreError as error:
+                found[seed] = error
+                continue
             if run is not None and (not artifacts or _has_arrays(run)):
                 found[seed] = run
     return found

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import fscil_bench as fb
 from fscil_bench.cli.app import app
+from fscil_bench.errors import FscilError
 from fscil_bench.grids.graph import Graph, Row, graph_of, rows_of
 from fscil_bench.grids.times import Times
 from fscil_bench.request import RunRequest
@@ -140,3 +142,22 @@ def test_a_dry_run_refuses_what_the_run_would(
         done = CliRunner().invoke(app, each)
         assert done.exit_code == 2, done.output
         assert told in " ".join(done.stderr.split()) and done.stdout == ""
+
+
+def test_a_damaged_run_costs_the_others_nothing(new_toy: Any) -> None:
+    """As in a serial run, which names it as failed and makes the rest."""
+    damaged, _ = new_toy.run(seed="0-1")
+    (damaged.folder / "run.json").write_text("{")
+    words = ["run", *new_toy.words(), "--method", "ncm", "--seeds", "0-2", "--dry-run"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert "ncm on toy [cosine], seed 2: 1 run in 1 batch" in done.stdout
+    assert "runs: 1 to make, 1 stored, 1 damaged; " in done.stdout
+    told = done.stderr.splitlines()
+    assert told[-3] == "ncm on toy [cosine], seed 0"
+    assert told[-2].startswith(f"error: {damaged.folder / 'run.json'}: damaged, ")
+    assert told[-1] == "error: 1 of 3 runs cannot be made"
+    with pytest.raises(FscilError, match=r"^1 of 2 runs failed; the others are stored$"):
+        new_toy.run(seed="0-1", workers=fb.Workers(jobs=2))
+    again = CliRunner().invoke(app, [*words, "--force"])
+    assert again.exit_code == 0 and "runs: 3 to make, 0 stored; " in again.stdout
