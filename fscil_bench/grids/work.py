@@ -98,30 +98,41 @@ class Benches:
         """Do a job; see the function of this name."""
         started = time.perf_counter()
         home = self._own_home() if job.apart else None
-        bench = self._bench(job, home)
         there = _files(home) if home else set()
         if home:
             for each in before:
                 there |= _unpack(each.files, home)
-        plan = bench.plan(job.request)
-        if plan.spec.key != job.expected:
-            raise FscilError(
-                f"the worker comes to another key than the client ({plan.spec.key}, not "
-                f"{job.expected}): it has other code, plug-ins or data"
-            )
+        bench, plan = self._planned(job, home)
         failures = _work(bench, plan, job)
         made = self._made.setdefault(job.key, set())
         made |= _files(home) - there if home else set()
         files = {name: (home / name).read_bytes() for name in sorted(made)} if home else {}
         return Done(time.perf_counter() - started, failures, files)
 
-    def _bench(self, job: Job, home: Path | None) -> Workbench:
+    def _planned(self, job: Job, home: Path | None) -> tuple[Workbench, Plan]:
+        """Return a workbench, and the plan of a job with the key that the client came to.
+
+        A workbench that is kept has plug-ins and data as they were when it was opened: where it
+        comes to another key, another is opened.
+        """
         options = job.options
         if home is not None:
             options = options.changed(results=home / "results", cache=home / "cache")
-        if options not in self._benches:
-            self._benches[options] = Workbench.open(options)
-        return self._benches[options]
+        kept = self._benches.get(options)
+        if kept is not None:
+            with suppress(FscilError):
+                plan = kept.plan(job.request)
+                if plan.spec.key == job.expected:
+                    return kept, plan
+        bench = self._benches[options] = Workbench.open(options)
+        plan = bench.plan(job.request)
+        if plan.spec.key != job.expected:
+            raise FscilError(
+                f"the worker comes to another key than the client ({plan.spec.key}, not "
+                f"{job.expected}): it has other code, plug-ins or data; give workers the version "
+                "of fscil-bench and the files that the client has, and start them again"
+            )
+        return bench, plan
 
     def _own_home(self) -> Path:
         if self._home is None:
