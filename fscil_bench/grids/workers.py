@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,11 +145,46 @@ def opened(workers: Workers, options: Options) -> Iterator[Pool]:
         file, known = workers.job_file, expected(workers, options)
         assert known is not None, "a place is named"
         if file is not None:
-            cluster = stack.enter_context(file.started(options.threads))
+            starting: AbstractContextManager[SpecCluster] = file.started(options.threads)
         else:
-            started = local_cluster(known.count, known.gpus, known.threads)
-            cluster = stack.enter_context(started)
-        yield Pool(**vars(known), client=stack.enter_context(Client(cluster)))
+            starting = local_cluster(known.count, known.gpus, known.threads)
+        with uninterrupted():
+            client = stack.enter_context(Client(stack.enter_context(starting)))
+        yield Pool(**vars(known), client=client)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C count once the block is done, and never in processes that its threads start.
+
+    Dask cannot undo half a start, and a process that still imports would write a traceback.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        with _masked():
+            yield
+    finally:
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+    if pressed and callable(handler):
+        handler(signal.SIGINT, None)
+
+
+@contextmanager
+def _masked() -> Iterator[None]:
+    """Keep Ctrl-C from this thread, and for good from threads and processes that are started."""
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # started within, it would let Ctrl-C in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def require(package: str) -> None:
