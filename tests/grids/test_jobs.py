@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,13 @@ ASKS: dict[str, tuple[str, ...]] = {
     "sge": ("#$ -q gpu", "#$ -P fewshot", "#$ -l gpu=1"),
     "htcondor": ("RequestCpus = MY.DaskWorkerCores", "request_gpus = 1", "DaskWorkerCores = 8"),
 }
+OWN = {
+    "pbs": "-l place=free",
+    "lsf": "-x",
+    "sge": '-pe smp 8", "-l h_vmem=4G',
+    "htcondor": "Requirements = HasGPU",
+}
+LIMITS = ("#SBATCH -t", "walltime", "#BSUB -W", "h_rt")
 SBATCH = """\
 #!/bin/sh
 echo "$@" >> "$STUB_LOG"
@@ -89,7 +97,11 @@ def test_a_dry_run_prints_the_script_of_a_slurm_job(new_toy: Any, tmp_path: Path
 
 @pytest.mark.parametrize("system", ASKS)
 def test_other_systems_are_asked_for_the_same(tmp_path: Path, system: str) -> None:
-    text = SLURM.replace('"slurm"', f'"{system}"').replace("directives", "#")
+    text = SLURM.replace('"slurm"', f'"{system}"').replace("--constraint=a100", OWN[system])
+    if system == "lsf":
+        text = text.replace("04:00:00", "04:00")
+    if system == "htcondor":
+        text = re.sub("(queue|account|time) = ", "# ", text)
     script = JobFile.read(job_file(tmp_path, text)).script(threads=2)
     for line in ASKS[system]:
         assert line in script
@@ -102,6 +114,40 @@ def test_workers_of_several_gpus_may_start_the_processes_of_a_training(tmp_path:
     script = file.script(threads=2)
     assert "#SBATCH --gres=gpu:4" in script and "--resources GPU=4" in script
     assert "export DASK_DISTRIBUTED__WORKER__DAEMON=False" in script
+
+
+@pytest.mark.parametrize(
+    ("system", "told"),
+    [
+        ('"slurm"\nqueue = ""', "queue: one line of text, not an empty one, is ''"),
+        ('"slurm"\nqueue = "a\\nb"', "queue: one line of text, not an empty one, is "),
+        ('"slurm"\nsetup = ["a", " "]', r"setup\.1: one line of text, not an empty one, is ' '"),
+        ('"slurm"\nmemory = "0.0GB"', "memory: a size as 16GB or 512MiB, is '0.0GB'"),
+        ('"slurm"\ntime = "banana"', "time: slurm writes HH:MM:SS or DAYS-HH:MM:SS, is 'banana'"),
+        ('"lsf"\ntime = "01:00:00"', "time: lsf writes HH:MM, is '01:00:00'"),
+        ('"lsf"\ndisk = "4GB"', "disk: jobs of lsf have none"),
+        ('"htcondor"\ntime = "1"', "time: jobs of htcondor have none; its own go into directives"),
+        ('"htcondor"\ndirectives = ["no"]', "directives: 'no': for htcondor write NAME = VALUE"),
+        ('"sge"\ncores = 4', "cores: sge books 4 by .* as '-pe smp 4'"),
+        ('"sge"\nmemory = "4GB"', "memory: sge books it by .* as '-l h_vmem=...'"),
+    ],
+)
+def test_what_a_system_would_not_do_is_refused(tmp_path: Path, system: str, told: str) -> None:
+    with pytest.raises(UsageError, match=rf"cluster\.toml: {told}"):
+        JobFile.read(job_file(tmp_path, f"system = {system}\n"))
+
+
+@pytest.mark.parametrize("system", ["slurm", *ASKS])
+def test_a_job_has_the_limit_that_its_file_names(tmp_path: Path, system: str) -> None:
+    script = JobFile.read(job_file(tmp_path, f'system = "{system}"\n')).script(threads=1)
+    assert not any(limit in script for limit in LIMITS), "dask-jobqueue would say half an hour"
+
+
+def test_a_chunk_of_ones_own_replaces_the_usual_one(tmp_path: Path) -> None:
+    own = "-l select=1:ncpus=2:mem=9gb:gpu_type=a100"
+    text = f'system = "pbs"\ngpus = 1\ndirectives = ["{own}"]\n'
+    script = JobFile.read(job_file(tmp_path, text)).script(threads=1)
+    assert [line for line in script.splitlines() if "select" in line] == [f"#PBS {own}"]
 
 
 @pytest.mark.parametrize(
