@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -10,12 +11,20 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from fscil_bench.errors import FscilError, StoreError, WriteError
+from fscil_bench.errors import FscilError, StoreError, WriteError, some
 from fscil_bench.grids.graph import Graph, Kind, Node, Row, graph_of
 from fscil_bench.grids.status import StatusFile
 from fscil_bench.grids.times import Times
-from fscil_bench.grids.work import Done, Job, make
-from fscil_bench.grids.workers import Pool, Workers, device_of, expected, opened, require
+from fscil_bench.grids.work import TOPIC, Done, Job, make
+from fscil_bench.grids.workers import (
+    MOST_DEATHS,
+    Pool,
+    Workers,
+    device_of,
+    expected,
+    opened,
+    require,
+)
 from fscil_bench.options import Options, option
 from fscil_bench.params import files_of
 from fscil_bench.progress import Task
@@ -127,6 +136,9 @@ class _Execution:
         self._said: set[str] = set()
         self._sent: dict[str, Future] = {}
         self._weights = _weights(list(graph.nodes.values()))
+        self._events: deque[tuple[float, Any]] = deque()
+        self._begun: dict[str, dict[str, Any]] = {}
+        self._deaths: Counter[str] = Counter()
 
     def run(self) -> None:
         """Hand all nodes to the workers, and take what comes back until all has.
@@ -136,6 +148,8 @@ class _Execution:
             WriteError: results cannot be written; what is not begun is not begun any more.
         """
         client = self.pool.client
+        for topic in ("all", TOPIC):
+            client.subscribe_topic(topic, self._events.append)
         futures: dict[str, Future] = {}
         with ExitStack() as stack:
             stack.callback(self._cancel, futures)
@@ -167,24 +181,58 @@ class _Execution:
                 weight += self._weights[nodes[future.key].key]
             if self.pool.client.status != "running":
                 raise self._gone()
+            self._hear(nodes)
             if status.due or done == len(futures):
                 running = self._running(nodes)
-                left = (sum(self._weights.values()) - weight) / weight if weight else None
+                titles = tuple(map(self._far, running))
+                reached = weight + sum(map(self._reached, running))
+                left = (sum(self._weights.values()) - reached) / reached if reached else None
                 left = None if left is None else left * (time.monotonic() - started)
-                status.write(done, self.failed_nodes, len(futures), running, left)
+                status.write(done, self.failed_nodes, len(futures), titles, left)
                 waiting = len(futures) - done - len(running)
                 told = f"{done} of {len(futures)} nodes, {len(running)} running, {waiting} waiting"
-                task.update(weight, told)
+                begun = [self._far(node) for node in running if node.key in self._begun]
+                task.update(reached, f"{told}; {begun[0]}" if begun else told)
             time.sleep(LOOKS)
 
-    def _running(self, nodes: dict[str, Node]) -> tuple[str, ...]:
-        """Return the titles of what workers hold, as the scheduler knows it."""
+    def _hear(self, nodes: dict[str, Node]) -> None:
+        """Take the events since the last look: how far workers are, and which of them died."""
+        while self._events:
+            _, event = self._events.popleft()
+            if not isinstance(event, dict):
+                continue
+            if event.get("action") == "remove-worker" and not event["expected"]:
+                self._tell_death([nodes[k] for k in event["processing-tasks"] if k in nodes])
+            elif event.get("key") in self.graph.nodes:
+                self._begun[event["key"]] = event
+
+    def _tell_death(self, held: list[Node]) -> None:
+        """Say that what a worker held is repeated, unless it has been too often."""
+        for node in held:
+            self._begun.pop(node.key, None)
+            self._deaths[node.key] += 1
+        again = [node.title for node in held if self._deaths[node.key] <= MOST_DEATHS]
+        if again:
+            self.bench.progress.say(f"a worker died; what it held is repeated: {some(again, 3)}")
+
+    def _far(self, node: Node) -> str:
+        """Return what a node is called, and how far it is."""
+        begun = self._begun.get(node.key)
+        return f"{node.title}: {begun['told']}" if begun else node.title
+
+    def _reached(self, node: Node) -> float:
+        """Return how much of the whole is done of a training under way."""
+        begun = self._begun.get(node.key)
+        return self._weights[node.key] * begun["share"] if begun and node.kind == "network" else 0.0
+
+    def _running(self, nodes: dict[str, Node]) -> tuple[Node, ...]:
+        """Return what workers hold, as the scheduler knows it."""
         try:
             held = self.pool.client.processing()
         except (OSError, TimeoutError, RuntimeError) as error:
             raise self._gone() from error
         keys = (str(key) for own in held.values() for key in own)
-        return tuple(nodes[key].title for key in keys if key in nodes)
+        return tuple(nodes[key] for key in keys if key in nodes)
 
     def _submitted(self, node: Node, futures: dict[str, Future]) -> Future:
         spec = node.row.plan.spec

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from fscil_bench.errors import FscilError, WriteError
 from fscil_bench.grids.graph import Kind
 from fscil_bench.options import Options
+from fscil_bench.progress import Silent, Task
 from fscil_bench.request import RunRequest
 from fscil_bench.running.workbench import Plan, Workbench
 from fscil_bench.spec import Views
@@ -19,6 +21,8 @@ from fscil_bench.store.files import replaced_file
 
 ATTRIBUTE = "fscil_bench"
 """Under which name a Dask worker holds its `Benches`."""
+TOPIC, EVERY = "fscil-bench", 2.0
+"""Under which topic workers tell how far they are, and the seconds between two words of it."""
 SENT = ("results/runs", "results/representations", "cache/features", "cache/pretrained")
 """What workers that do not share a store send one another."""
 
@@ -73,7 +77,8 @@ def make(job: Job, *before: Done) -> Done:
     from distributed import get_worker
 
     worker = get_worker()
-    benches: Benches = vars(worker).setdefault(ATTRIBUTE, Benches(Path(worker.local_directory)))
+    fresh = Benches(Path(worker.local_directory), Heard(worker.log_event))
+    benches: Benches = vars(worker).setdefault(ATTRIBUTE, fresh)
     try:
         return benches.make(job, before)
     except FscilError:
@@ -82,14 +87,52 @@ def make(job: Job, *before: Done) -> Done:
         raise FscilError(f"{type(error).__name__}: {error}") from None
 
 
+class Heard(Silent):
+    """Progress of a worker: what it is at is logged as an event, which clients hear of."""
+
+    def __init__(self, log: Callable[[str, Any], None]) -> None:
+        self.log, self.key = log, ""
+        self._last = float("-inf")
+
+    @contextmanager
+    def task(
+        self,
+        title: str,
+        total: float,
+        kinds: Sequence[Hashable] = (),  # noqa: ARG002
+    ) -> Iterator[Task]:
+        """Return a context whose task is told of under the `key` of the node that is made."""
+        yield _HeardTask(self, title, total)
+
+    def tell(self, title: str, done: float, total: float) -> None:
+        """Log how far something is, unless that was told just before."""
+        now = time.monotonic()
+        if now - self._last >= EVERY:
+            self._last = now
+            share = done / total if total else 0.0
+            far = f"{int(done)} of {int(total)}" if total > 1 else f"{share:.0%}"
+            event = {"key": self.key, "told": f"{title}, {far}", "share": share}
+            self.log(TOPIC, event)
+
+
+@dataclass(frozen=True)
+class _HeardTask:
+    owner: Heard
+    title: str
+    total: float
+
+    def update(self, done: float, note: str = "") -> None:  # noqa: ARG002
+        self.owner.tell(self.title, done, self.total)
+
+
 class Benches:
     """A worker's workbenches: networks, features and plug-ins stay loaded between tasks.
 
     A store of its own lies in `folder`, and goes with the process.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, progress: Heard) -> None:
+        self._folder, self._progress = folder, progress
         self._benches: dict[Options, Workbench] = {}
         self._home: TemporaryDirectory[str] | None = None
         self._made: dict[str, set[str]] = {}
@@ -97,6 +140,7 @@ class Benches:
     def make(self, job: Job, before: Sequence[Done]) -> Done:
         """Do a job; see the function of this name."""
         started = time.perf_counter()
+        self._progress.key = job.key
         home = self._own_home() if job.apart else None
         there = _files(home) if home else set()
         if home:
@@ -124,7 +168,7 @@ class Benches:
                 plan = kept.plan(job.request)
                 if plan.spec.key == job.expected:
                     return kept, plan
-        bench = self._benches[options] = Workbench.open(options)
+        bench = self._benches[options] = Workbench.open(options, self._progress)
         plan = bench.plan(job.request)
         if plan.spec.key != job.expected:
             raise FscilError(

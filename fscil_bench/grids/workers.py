@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from fscil_bench.grids.jobs import JobFile
 
+MOST_DEATHS = 3
+"""How many workers may die of a task before it counts as failed."""
 CONFIG = {
-    "distributed.scheduler.allowed-failures": 3,
+    "distributed.scheduler.allowed-failures": MOST_DEATHS,
     # A worker keeps features and networks in memory for its next task; to stop it for that, or to
     # move tasks' results to disk, would only wait for what is never freed.
     "distributed.worker.memory.target": False,

@@ -141,7 +141,9 @@ def test_workers_find_a_file_that_is_named_from_where_the_client_is(
     assert made.record.notes["class_vectors"] == "of words.npy"
 
 
-def test_a_killed_worker_is_replaced_and_its_task_repeated(processes: Any, new_toy: Any) -> None:
+def test_a_killed_worker_is_replaced_and_its_task_repeated(
+    processes: Any, new_toy: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     marks = [new_toy.folder / name for name in ("training", "run")]
     asked: dict[str, Any] = {
         "method": ["killed"],
@@ -151,7 +153,10 @@ def test_a_killed_worker_is_replaced_and_its_task_repeated(processes: Any, new_t
         "representation_params": {"mark": str(marks[0])},
         "plugins": (*new_toy.plugins, FATAL),
     }
-    made = run(new_toy, processes, **asked)
+    made = run(new_toy, processes, progress=True, **asked)
+    told = capsys.readouterr().err
+    for title in ("killed_training on toy, resnet20, ", "killed on toy [killed_training], seed 1"):
+        assert told.count(f"a worker died; what it held is repeated: {title}") == 1
     assert all(mark.exists() for mark in marks), "a worker died in the training, one in a run"
     elsewhere = replace(new_toy, folder=new_toy.folder / "serial")
     assert same(made, run(elsewhere, **asked)), "the marks are there, so that nothing dies now"
@@ -205,7 +210,7 @@ def test_a_scheduler_that_goes_away_is_told(inside: Any, trained_toy: Any) -> No
     working = threading.Thread(target=client)
     working.start()
     store = Store(trained_toy.folder / "results", trained_toy.folder / "cache")
-    until(lambda: "running: slow on toy [cosine], seeds 0-2" in status(store))
+    until(lambda: "running: slow on toy [cosine], seeds 0-2: slow: sessions, " in status(store))
     told = status(store)
     assert re.search(r"0 of 1 nodes done, 1 running, 0 waiting, 0 failed", told)
     assert f"process {os.getpid()} on" in told

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fscil_bench.errors import FscilError
-from fscil_bench.grids.work import Benches, Job
+from fscil_bench.grids.work import TOPIC, Benches, Heard, Job
 from fscil_bench.options import Options
 from fscil_bench.request import RunRequest
 from fscil_bench.running.workbench import Workbench
@@ -31,7 +31,7 @@ def test_an_edited_plug_in_is_loaded_again(new_toy: Any, tmp_path: Path) -> None
     file = tmp_path / "mine.py"
     plugins = (*new_toy.plugins, file)
     options = Options(results=tmp_path / "r", cache=tmp_path / "c", plugins=plugins, threads=1)
-    request, worker = RunRequest("mine", new_toy.toml), Benches(tmp_path)
+    request, worker = RunRequest("mine", new_toy.toml), Benches(tmp_path, Heard(print))
 
     def job() -> Job:
         key = Workbench.open(options).plan(request).spec.key
@@ -46,3 +46,14 @@ def test_an_edited_plug_in_is_loaded_again(new_toy: Any, tmp_path: Path) -> None
     assert len(keys) == 2, "what the client edited counts"
     with pytest.raises(FscilError, match=r"another key than the client .*, and start them again$"):
         worker.make(replace(asked, expected="0" * 16), ())
+
+
+def test_a_worker_tells_how_far_it_is_now_and_then() -> None:
+    told: list[tuple[str, Any]] = []
+    progress = Heard(lambda topic, event: told.append((topic, event)))
+    progress.key = "network-a"
+    with progress.task("base training (cosine)", 10) as task:
+        for epoch in range(3, 6):
+            task.update(epoch + 0.5)
+    event = {"key": "network-a", "told": "base training (cosine), 3 of 10", "share": 0.35}
+    assert told == [(TOPIC, event)], "what follows at once is not told"
