@@ -84,6 +84,8 @@ def run_grid(
         told(rows[number].title((seed,)), error)
     failed = len(graph.damaged)
     if graph.nodes:
+        if workers.scheduler:
+            bench.progress.say(f"connecting to {workers.scheduler}")
         with opened(workers, bench.options) as pool:
             graph = graph if pool.count == workers.count else planned(pool.count)
             bench.progress.say(

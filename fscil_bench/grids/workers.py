@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -37,6 +38,9 @@ CONFIG = {
 }
 """A task is repeated three times after its worker died; one that takes all memory is stopped."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+MOST_JOBS = 4096
+ADDRESS = re.compile(r"inproc://.+|[a-z]+://[^/\s]+:\d{1,5}/?")
+"""A scheduler's address; one in this very process has no port."""
 PATIENCE = 60.0
 """Seconds in which a running scheduler must have a worker."""
 
@@ -68,8 +72,10 @@ class Workers:
         named = [name for name in ("jobs", "scheduler", "cluster") if getattr(self, name)]
         if len(named) > 1:
             raise UsageError(f"--{' and --'.join(named)}: name one place to work in")
-        if self.jobs is not None and not 1 <= self.jobs <= 4096:
-            raise UsageError(f"--jobs {shown(self.jobs)}: give a number of processes from 1 on")
+        if self.jobs is not None and not 1 <= self.jobs <= MOST_JOBS:
+            raise UsageError(f"--jobs {shown(self.jobs)}: give 1 to {MOST_JOBS} processes")
+        if self.scheduler and not ADDRESS.fullmatch(self.scheduler):
+            raise UsageError(f"--scheduler {shown(self.scheduler)}: write tcp://HOST:PORT")
         if self.store_through not in ("worker", "client"):
             raise UsageError(f"--store-through {shown(self.store_through)}: write worker or client")
         if self.store_through == "client" and not named:

@@ -326,7 +326,10 @@ def test_a_training_on_several_devices_takes_one_worker_with_as_many_gpus() -> N
     ("asked", "told"),
     [
         ({"jobs": 2, "scheduler": "tcp://a:1"}, "name one place to work in"),
-        ({"jobs": 0}, "give a number of processes from 1 on"),
+        ({"jobs": 0}, "--jobs 0: give 1 to 4096 processes"),
+        ({"jobs": 100000}, "--jobs 100000: give 1 to 4096 processes"),
+        ({"scheduler": "host:8786"}, "--scheduler 'host:8786': write tcp://HOST:PORT"),
+        ({"scheduler": "tcp://host"}, "--scheduler 'tcp://host': write tcp://HOST:PORT"),
         ({"store_through": "client"}, "goes with --jobs, --scheduler or --cluster"),
         ({"jobs": 2, "store_through": "me"}, "write worker or client"),
     ],
@@ -334,6 +337,18 @@ def test_a_training_on_several_devices_takes_one_worker_with_as_many_gpus() -> N
 def test_places_that_make_no_sense_are_refused(asked: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         fb.Workers(**asked)
+
+
+def test_a_scheduler_that_is_not_there_is_told(
+    new_toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "PATIENCE", 0.2)
+    words = ["run", *new_toy.words(), "--method", "ncm", "--scheduler", "tcp://127.0.0.1:1"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    first, second = done.stderr.splitlines()
+    assert first == "connecting to tcp://127.0.0.1:1"
+    assert second.startswith("error: --scheduler tcp://127.0.0.1:1: cannot be reached, or has no")
 
 
 def test_without_dask_a_message_says_what_to_install(
