@@ -21,8 +21,8 @@ Where = Annotated[
     list[str],
     typer.Option(
         "--where",
-        help="Only runs with this value: method=ldc, seed=0-4, protocol=a,b, a parameter ... "
-        "Repeatable; all must hold.",
+        help="Only runs with this value: method=ldc, seed=0-4, protocol=a,b, features=FILE's name "
+        "or digest, a parameter ... Repeatable; all must hold.",
     ),
 ]
 

@@ -22,7 +22,7 @@ import numpy as np
 from fscil_bench.episodes.store import read_episodes
 from fscil_bench.errors import StoreError, UsageError, nearest, no_file
 from fscil_bench.request import parse_seeds
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RunSpec, features_name
 from fscil_bench.store.files import replaced_file, replaced_folder, work_folders
 from fscil_bench.store.runs import ARTIFACTS, SCHEMA_VERSION, read_run
 from fscil_bench.store.tensors import load_tensors, stored_digest
@@ -263,7 +263,7 @@ def chosen(found: Sequence[Piece], where: Mapping[str, str]) -> list[Piece]:
         if rows and name not in known:
             raise UsageError(f"--where {name}: no run has such a value; {nearest(name, known)}")
     return [
-        p for p, row in rows if all(row.get(n, "unset") in texts for n, texts in wanted.items())
+        p for p, row in rows if all(row.get(n, {"unset"}) & texts for n, texts in wanted.items())
     ]
 
 
@@ -304,8 +304,8 @@ def _remove(path: Path) -> None:
             folder.rmdir()
 
 
-def _values(piece: Piece) -> dict[str, str]:
-    """Return what conditions can name of a run, as text."""
+def _values(piece: Piece) -> dict[str, set[str]]:
+    """Return what conditions can name of a run, as text; a file of features has two names."""
     assert piece.spec is not None
     spec = piece.spec
     brought, protocol = spec.representation, spec.protocol
@@ -329,10 +329,12 @@ def _values(piece: Piece) -> dict[str, str]:
         "engine": spec.engine,
     }
     own = {
-        name: value if isinstance(value, str) else json.dumps(value)
+        name: {value if isinstance(value, str) else json.dumps(value)}
         for name, value in spec.params.items()
     }
-    told = {name: str(value) for name, value in named.items()}
+    told = {name: {str(value)} for name, value in named.items()}
+    if features := features_name(brought):
+        told["features"] = {features, *re.findall(r"\(sha256 ([0-9a-f]+)\)", brought.pretraining)}
     # A method's own parameter goes by its name, wherever the recipe has one of the same name.
     which = {name: told[name] for name in ("kind", "key", "method", "protocol")}
     return told | {"recipe.epochs": told["epochs"]} | own | which
@@ -341,7 +343,10 @@ def _values(piece: Piece) -> dict[str, str]:
 def _wanted(name: str, text: str) -> set[str]:
     if name in ("seed", "representation_seed"):
         return set(map(str, parse_seeds(text)))
-    return {text, *(part.strip() for part in text.split(","))}
+    texts = {text, *(part.strip() for part in text.split(","))}
+    if name == "features":  # of whose digest records have the first twelve digits
+        texts |= {each[:12] for each in texts if re.fullmatch("[0-9a-f]{64}", each)}
+    return texts
 
 
 def _is_newer(place: Path) -> bool:

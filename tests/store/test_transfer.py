@@ -143,6 +143,20 @@ def test_runs_are_removed_by_their_values(labs: list[Store]) -> None:
     assert not (b.results / "runs/toy/ldc").exists()
 
 
+@pytest.mark.parametrize("value", ["clip", "ab12" * 3, "ab12" * 16, "other,clip"])
+def test_runs_on_one_file_of_features_are_removed(
+    labs: list[Store], factory: Any, value: str
+) -> None:
+    store = labs[0]
+    for name, digest in (("clip", "ab12" * 3), ("dino", "cd34" * 3)):
+        brought = {"backbone": "features", "pretraining": f"{name} (sha256 {digest}), D = 8"}
+        type(factory)(store).write(factory.spec(representation=brought), CORRECT)
+    done = call("remove", "--results", store.results, "--where", f"features={value}")
+    assert done.exit_code == 0 and len(done.output.splitlines()) == 1
+    left = sorted(run.spec.representation.pretraining[:4] for run in store.runs()[0])
+    assert len(left) == 3 and "dino" in left and "clip" not in left
+
+
 def test_a_run_in_another_methods_folder_is_left_out(labs: list[Store], tmp_path: Path) -> None:
     own = labs[0].results / "runs" / "toy"
     shutil.copytree(own / "ncm", own / "elsewhere")
