@@ -43,6 +43,8 @@ LOOKS = 0.1
 """Seconds between two looks at what has finished."""
 GUESSES: dict[Kind, float] = {"network": 600.0, "view": 20.0, "learnt": 60.0, "runs": 5.0}
 """Seconds of a node whose time is not known, of a batch by run: for the share that is done."""
+TOPICS = ("all", TOPIC)
+"""Events that are heard of: the scheduler's own, and how far workers are."""
 SENT_BACK = ("network", "runs")
 """What the client writes where workers do not share its store."""
 
@@ -150,11 +152,11 @@ class _Execution:
             WriteError: results cannot be written; what is not begun is not begun any more.
         """
         client = self.pool.client
-        for topic in ("all", TOPIC):
-            client.subscribe_topic(topic, self._events.append)
         futures: dict[str, Future] = {}
         with ExitStack() as stack:
             stack.callback(self._cancel, futures)
+            for topic in TOPICS:
+                client.subscribe_topic(topic, self._events.append)
             for node in self.graph.nodes.values():
                 futures[node.key] = self._submitted(node, futures)
             status = stack.enter_context(StatusFile(self.bench.store, client.dashboard_link))
@@ -163,9 +165,11 @@ class _Execution:
             self._take(futures, status, task)
 
     def _cancel(self, futures: dict[str, Future]) -> None:
-        """Let nothing more be begun, where an error or the user ends the grid."""
+        """Let nothing more be begun, where an error or the user ends the grid, nor be told."""
         if self.pool.client.status == "running":
             self.pool.client.cancel(list(futures.values()))
+            for topic in TOPICS:
+                self.pool.client.unsubscribe_topic(topic)
 
     def _take(self, futures: dict[str, Future], status: StatusFile, task: Task) -> None:
         from distributed import as_completed
