@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -202,8 +203,11 @@ class JobFile(BaseModel):
             yield cluster
 
     def _cluster_class(self) -> Any:
+        handler = signal.getsignal(signal.SIGINT)
         import dask_jobqueue
 
+        if signal.getsignal(signal.SIGINT) is not handler:  # its import takes Ctrl-C over
+            signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
         return getattr(dask_jobqueue, CLUSTERS[self.system])
 
     def _settings(self, threads: int | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,16 @@ SBATCH = """\
 echo "$@" >> "$STUB_LOG"
 sh "$1" >> "$STUB_LOG" 2>&1 &
 echo "Submitted batch job $!"
+"""
+JOBQUEUE = """\
+import signal
+
+signal.signal(signal.SIGINT, lambda *_: None)
+
+class SLURMCluster:
+    class job_cls:
+        def __init__(self, **_): pass
+        def job_script(self): return "made"
 """
 SCANCEL = """\
 #!/bin/sh
@@ -165,6 +176,16 @@ def test_a_file_that_says_what_is_not_known_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=told):
         JobFile.read(job_file(tmp_path, SLURM.replace(*changed)))
+
+
+def test_ctrl_c_stays_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import of dask-jobqueue makes it an exit without a word."""
+    (tmp_path / "dask_jobqueue.py").write_text(JOBQUEUE)
+    monkeypatch.delitem(sys.modules, "dask_jobqueue")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = signal.getsignal(signal.SIGINT)
+    assert JobFile(system="slurm").script(threads=1) == "made"
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.slow
