@@ -30,7 +30,7 @@ from fscil_bench.protocol import FEATURES, ImageSpec, Protocol, Recipe
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.datasets import Datasets
-from fscil_bench.running.feature_runs import refuse_unfit
+from fscil_bench.running.feature_runs import refuse_negative, refuse_unfit
 from fscil_bench.running.sessions import CanonicalShots, hold_out
 from fscil_bench.spec import Precision, RepresentationSpec, RunSpec
 from fscil_bench.training.compute import faster_precision
@@ -342,16 +342,24 @@ class Released(Origin):
 
 @dataclass(frozen=True)
 class FromFile(Origin):
-    """Features from a file, in front of which no network stands."""
+    """Features from a file, in front of which no network stands; `params` are the method's."""
 
     roots: ClassVar[Roots] = (given_features, Protocol.session_classes)
 
     file: FeatureFile
+    params: Any
 
     @property
     def pretraining(self) -> Pretraining:
         """What stands for it in keys and tables: the file's name and digest."""
         return Pretraining(self.file.title)
+
+    def load(self, protocol: Protocol, folder: Path, listed: CanonicalShots | None) -> Dataset:
+        """Return the data set; features whose sign the method cannot take are refused."""
+        dataset = super().load(protocol, folder, listed)
+        method, registry = self.request.method, self.data.registry
+        refuse_negative(method, self.params, self.file, dataset, protocol, registry)
+        return dataset
 
     def settled(self, spec: RepresentationSpec) -> RepresentationSpec:
         """Return it without a network; a fraction held out says what methods learn from."""
@@ -426,8 +434,8 @@ class Origins:
         file = self.data.feature_file(protocol, folder)
         if file is not None:
             holdout = protocol.recipe.holdout
-            refuse_unfit(request, self.data.options, file, params, registry, holdout)
-            return FromFile(*start, protocol, NoBackbone(file.dim), "", file)
+            refuse_unfit(request, self.data.options, file, registry, holdout)
+            return FromFile(*start, protocol, NoBackbone(file.dim), "", file, params)
         if not made.is_trained():
             protocol = _untrained(request, protocol)
         network = self._network(request, protocol)

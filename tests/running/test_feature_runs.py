@@ -178,19 +178,39 @@ def test_what_a_file_cannot_do_is_refused_before_anything_runs(
     assert not (new_toy.folder / "results").exists()
 
 
+def changed(exported: Path, file: Path, **rows: float) -> Path:
+    """Write a file of features like another, with a number added to some of its halves."""
+    with np.load(exported) as held:
+        arrays = dict(held)
+    for name, value in rows.items():
+        arrays[f"{name}_features"] = arrays[f"{name}_features"] + np.float32(value)
+    np.savez(file, **arrays)
+    return file
+
+
 def test_negative_features_are_refused_in_tukey_space_with_what_runs(
     toy: Any, exported: Path, tmp_path: Path
 ) -> None:
-    with np.load(exported) as held:
-        signed = dict(held)
-    for half in ("train", "test"):
-        signed[f"{half}_features"] = signed[f"{half}_features"] - 0.5
-    file = tmp_path / "signed.npz"
-    np.savez(file, **signed)
+    file = changed(exported, tmp_path / "signed.npz", train=-0.5, test=-0.5)
     told = failure(toy, "run", "--method", "ncm", "--set", "space=tukey", "--features", file)
-    assert "signed has negative features: --set ncm.space=raw takes them as they are" in told
-    assert re.search(r"with their defaults run: .*\bncm\b", told)
+    assert "signed has negative features, in train_features: row 0 (" in told
+    assert "--set ncm.space=raw takes them as they are" in told
+    assert re.search(r"with their defaults run: .*\bldc\b.*\bncm\b", told)
     assert toy.run("free_lunch", features=file, params={"space": "raw"}).accuracies[0] > 0.5
+    assert toy.run("free_lunch", features=file).record.notes["space"] == "raw"
+
+
+def test_a_space_settled_on_base_features_is_held_against_the_others(
+    toy: Any, exported: Path, tmp_path: Path
+) -> None:
+    file = changed(exported, tmp_path / "half.npz", test=-0.5)
+    told = failure(toy, "run", "--method", "free_lunch", "--features", file)
+    assert "works, as space = auto and no base feature is negative, in Tukey space" in told
+    assert "half has negative features, in test_features: row 0 (" in told
+    assert "--set free_lunch.space=raw" in told
+    able = told.partition("with their defaults run: ")[2].split(", ")
+    assert "ncm" in able and not {"ldc", "free_lunch", "mahalanobis"} & {*able}
+    assert toy.run("free_lunch", features=file, params={"space": "raw"}).key
 
 
 def test_a_file_is_the_data_set_where_there_is_none(
