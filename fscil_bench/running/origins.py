@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fscil_bench.backbone import Backbone
+from fscil_bench.backbone import Backbone, Reading
 from fscil_bench.data.feature_file import FeatureFile
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset
@@ -45,7 +45,13 @@ from fscil_bench.training.networks import (
     find_network,
     taken_network,
 )
-from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining, seen_before
+from fscil_bench.training.weights import (
+    NONE,
+    Pretraining,
+    pretrained_tensors,
+    resolve_pretraining,
+    seen_before,
+)
 
 PUBLISHED = "published"
 """The pre-training of a representation that stands on published weights."""
@@ -460,6 +466,28 @@ class Origins:
             )
         check_fits(self._networks[asked], request, protocol, options.precision)
         return self._networks[asked]
+
+
+def check_start(origin: Origin) -> None:
+    """Refuse now what could not be made from what an origin starts from.
+
+    Published weights that a library keeps are fetched for it.
+
+    Raises:
+        DataError: weights are damaged, or do not fit the network.
+        UsageError: the network cannot be built.
+    """
+    if isinstance(origin, FromFile):  # there is no network
+        return
+    start = origin.pretraining if isinstance(origin, Trained) else Pretraining(NONE)
+    backbone = origin.backbone
+    _start(type(backbone), backbone.variant, backbone.reading, start)
+
+
+@cache  # what one plan starts from, many do
+def _start(kind: type[Backbone], variant: str, reading: Reading, start: Pretraining) -> None:
+    backbone = kind(variant, reading)
+    pretrained_tensors(backbone.fresh(seed=0), backbone, start)
 
 
 def _untrained(request: RunRequest, protocol: Protocol) -> Protocol:
