@@ -116,6 +116,16 @@ class FeatureFile:
         """Whether some feature is negative."""
         return bool(min(half.features.min() for half in (self.train, self.test)) < 0)
 
+    @cached_property
+    def constant(self) -> str:
+        """Which half has one feature in all its rows; empty where none has."""
+        for name, half in (("train", self.train), ("test", self.test)):
+            first, last = half.features[0], half.features[-1]
+            if len(half) > 1 and np.array_equal(first, last) and (half.features == first).all():
+                what = "equal" if first.any() else "0"
+                return f"all {len(half)} rows of {name}_features are {what}"
+        return ""
+
     def class_name(self, label: int) -> str:
         """Return the name of a class; its label where the file has no names."""
         return self.class_names[label] if self.class_names else str(label)
@@ -169,8 +179,36 @@ def _checked(path: Path, arrays: Arrays) -> FeatureFile:
     if untested:
         named = some([repr(found.class_name(label)) for label in untested])
         remarks.append(f"no test row is of class {named}: no run can use them")
+    if found.constant:
+        remarks.append(f"{found.constant}: no run can use them")
+    if copies := copied_rows(train.features, test.features):
+        row, known = copies[0]
+        first = f"{test.row(row)} is training {train.row(known)}"
+        remarks.append(f"{told_copies(len(copies))} (first: {first})")
     remarks = [f"{path.name}: {remark}" for remark in dict.fromkeys(remarks)]
     return replace(found, remarks=tuple(remarks))
+
+
+def copied_rows(train: np.ndarray, test: np.ndarray) -> list[tuple[int, int]]:
+    """Return which test rows (m, D) equal a training row (n, D), and which; not rows of zeros."""
+    known: dict[int, int] = {}
+    for number, row in enumerate(train):
+        known.setdefault(hash(row.tobytes()), number)
+    found = ((number, known.get(hash(row.tobytes()))) for number, row in enumerate(test))
+    return [
+        (number, first)
+        for number, first in found
+        if first is not None and test[number].any() and np.array_equal(test[number], train[first])
+    ]
+
+
+def told_copies(count: int) -> str:
+    """Say how many test rows `copied_rows` found."""
+    return (
+        f"{count} test rows equal a training row"
+        if count > 1
+        else "1 test row equals a training row"
+    )
 
 
 def write_feature_file(path: Path, file: FeatureFile) -> None:
@@ -254,21 +292,38 @@ def _half(path: Path, name: str, arrays: Arrays, remarks: list[str]) -> FeatureH
                 f"{path}: {where} has {len(labels)} rows, {name}_numbers {len(numbers)}"
             )
     half = FeatureHalf(features, labels, names, numbers)
-    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    remarks += _checked_rows(path, where, half, lengths, zero)
+    return half
+
+
+def _checked_rows(
+    path: Path, where: str, half: FeatureHalf, lengths: np.ndarray, zero: np.ndarray
+) -> list[str]:
+    """Refuse rows that cannot be computed with; return what is to be remarked on the others."""
+
+    def named(row: int) -> str:
+        return f"{half.row(row)}, of class {half.labels[row]}"
+
+    bad = np.flatnonzero(~np.isfinite(half.features).all(axis=1))
     if len(bad):
         raise DataError(
-            f"{path}: {where}: {half.row(bad[0])}, of class {labels[bad[0]]}, holds NaN or infinity"
+            f"{path}: {where}: {named(bad[0])}, holds NaN or infinity"
             f"{f'; {len(bad)} rows do' * (len(bad) > 1)}"
         )
     bad = np.flatnonzero(~zero & ((lengths < LENGTHS[0]) | (lengths > LENGTHS[1])))
     if len(bad):
         raise DataError(
-            f"{path}: {where}: {half.row(bad[0])}, of class {labels[bad[0]]}, has the length "
+            f"{path}: {where}: {named(bad[0])}, has the length "
             f"{lengths[bad[0]]:.3g}{f', and {len(bad) - 1} more rows are so' * (len(bad) > 1)}; "
             f"float32 needs {LENGTHS[0]:g} to {LENGTHS[1]:g}: divide the features of both halves "
             f"by one number, such as {np.median(lengths[~zero]):.0e}"
         )
-    return half
+    rows = np.flatnonzero(zero)
+    if not len(rows) or len(rows) == len(half) > 1:  # where all are, the file says so
+        return []
+    return [
+        f"{where}: {len(rows)} row{'s are' if len(rows) > 1 else ' is'} 0, first {named(rows[0])}"
+    ]
 
 
 def _integers(path: Path, name: str, value: Any) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from fscil_bench.data.feature_file import FeatureFile
 from fscil_bench.data.reader import Dataset, ImageArray
 from fscil_bench.defaults import REPRESENTATION
-from fscil_bench.errors import UsageError
+from fscil_bench.errors import DataError, UsageError
 from fscil_bench.method import Needs, batches
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import Registry
@@ -53,6 +53,7 @@ def refuse_unfit(
     `holdout` is the fraction of base training images that the protocol holds out.
 
     Raises:
+        DataError: all features of a half are the same.
         UsageError: the method needs more than features, or a network or other views are asked
             for; the message says what runs.
     """
@@ -61,6 +62,11 @@ def refuse_unfit(
         raise UsageError(
             f"method {method.name!r} needs {lack}, which features from a file lack; --method "
             f"all-frozen takes those that run on {file.name}: {', '.join(_fitting(registry))}"
+        )
+    if file.constant:
+        raise DataError(
+            f"{file.name}: {file.constant}, so that no class can be told from another; look where "
+            "they were computed or saved"
         )
     recipe = {*Recipe.model_fields} - {"epochs"}
     networks = {

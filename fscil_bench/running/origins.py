@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from fscil_bench.backbone import Backbone, Reading
-from fscil_bench.data.feature_file import FeatureFile
+from fscil_bench.data.feature_file import FeatureFile, copied_rows, told_copies
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset
 from fscil_bench.defaults import REPRESENTATION
@@ -384,7 +384,8 @@ class FromFile(Origin):
         return given_features(own, self.made.scale(), rows, labels, folder), None
 
     def flags(self, protocol: Protocol, dataset: Dataset) -> list[str]:
-        """Return how features came to samples, and what their network may have seen."""
+        """Return how features came to samples, what their network may have seen, and copies."""
+        train, test = dataset.train, dataset.test
         told = {
             "order": "features matched to samples by order",
             "file": "labels and order of samples as the file of features has them",
@@ -393,7 +394,13 @@ class FromFile(Origin):
         found = [told[dataset.matching]] if dataset.matching in told and not own else []
         if protocol.test_from_train is not None:
             found.append("features of a network that may have seen the classes that play new ones")
-        return found
+        assert train.features is not None and test.features is not None
+        used = protocol.classes_used
+        copies = sum(
+            bool(test.labels[row] < used and train.labels[first] < used)
+            for row, first in copied_rows(train.features, test.features)
+        )
+        return [*found, told_copies(copies)] if copies else found
 
 
 class NoBackbone(Backbone):

@@ -18,6 +18,7 @@ from fscil_bench.cli.app import app
 from fscil_bench.data.feature_file import (
     FeatureFile,
     FeatureHalf,
+    copied_rows,
     read_feature_file,
     write_feature_file,
 )
@@ -171,6 +172,21 @@ def test_rows_that_are_not_finite_are_named_and_counted(tmp_path: Path) -> None:
         read_feature_file(path)
 
 
+def test_copies_and_rows_without_a_value_are_remarked(tmp_path: Path) -> None:
+    features = arrays()["train_features"]
+    features[2] = 0
+    test = np.array([features[2], features[3]])
+    read = read_feature_file(saved(tmp_path, train_features=features, test_features=test))
+    assert read.remarks == (
+        "f.npz: train_features: 1 row is 0, first row 2, of class 1",
+        "f.npz: test_features: 1 row is 0, first row 0, of class 1",
+        "f.npz: 1 test row equals a training row (first: row 1 is training row 3)",
+    )
+    assert copied_rows(features, test) == [(1, 3)]
+    read = read_feature_file(saved(tmp_path, test_features=0 * test))
+    assert read.remarks == ("f.npz: all 2 rows of test_features are 0: no run can use them",)
+
+
 def bad_zip(path: Path) -> None:
     path.write_bytes(b"PK\x03\x04 no archive")
 
@@ -266,12 +282,16 @@ def test_the_card_says_what_is_in_a_file(tmp_path: Path) -> None:
     path = saved(tmp_path, train_features=features, test_features=features[:2], logits=np.zeros(3))
     done = CliRunner().invoke(app, ["features", "check", str(path)])
     assert done.exit_code == 0, done.output
-    lines = dict(line.split(None, 1) for line in done.output.splitlines())
+    told = [line.split(None, 1) for line in done.output.splitlines()]
+    lines = {key: text for key, text in told if key != "remark"}
     assert lines["D"] == "2" and lines["classes"] == "2, not named"
     assert lines["training"] == "rows   4, 2 a class, not named"
     assert lines["sign"] == "16.7% of the values are negative"
     assert lines["norms"] == "1 to 5, mean 2.5"
-    assert lines["remark"] == "f.npz: not read: logits"
+    assert [text for key, text in told if key == "remark"] == [
+        "f.npz: not read: logits",
+        "f.npz: 2 test rows equal a training row (first: row 0 is training row 0)",
+    ]
     assert len(lines["digest"]) == 64
 
 

@@ -296,6 +296,24 @@ def test_rows_matched_by_order_are_flagged(toy: Any, exported: Path, tmp_path: P
     assert np.array_equal(run.predictions, toy.run(features=exported).predictions)
 
 
+def test_copies_between_the_halves_are_flagged_and_constant_features_refused(
+    toy: Any, exported: Path, tmp_path: Path
+) -> None:
+    with np.load(exported) as held:
+        arrays = dict(held)
+    arrays["test_features"] = arrays["test_features"].copy()
+    arrays["test_features"][:2] = arrays["train_features"][[3, 5]]
+    np.savez(tmp_path / "copies.npz", **arrays)
+    assert toy.run(features=tmp_path / "copies.npz").record.flags == (
+        "2 test rows equal a training row",
+    )
+    arrays["train_features"] = np.ones_like(arrays["train_features"])
+    np.savez(tmp_path / "same.npz", **arrays)
+    rows = len(arrays["train_features"])
+    with pytest.raises(DataError, match=f"same: all {rows} rows of train_features are equal, so"):
+        toy.run(features=tmp_path / "same.npz")
+
+
 def test_a_file_with_too_many_classes_is_refused(toy: Any, exported: Path, tmp_path: Path) -> None:
     toml = own(toy, tmp_path, classes="9", sessions="2")
     with pytest.raises(
