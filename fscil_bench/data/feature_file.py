@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ Arrays = Mapping[str, Any]
 NEEDED = ("train_features", "train_labels", "test_features", "test_labels")
 TEXTS = ("train_names", "test_names", "class_names", "class_keys")
 KNOWN = (*NEEDED, *TEXTS, "train_numbers", "test_numbers")
+PICKLE = rb"\x80[\x02-\x05][^\0]"
+"""How pickles of today's protocols begin, and no other form."""
 LENGTHS = (1e-12, 1e12)
 """How long features may be: beyond, float32 cannot hold their squares, or what is made of these."""
 COLUMNS = {"features": "features", "label": "labels", "name": "names", "number": "numbers"}
@@ -146,15 +149,36 @@ def read_feature_file(path: Path) -> FeatureFile:
     if not path.is_file():
         raise UsageError(f"{path}: {no_file(path)} of features")
     try:
-        return _checked(path, form.read(path))
+        arrays = form.read(path)
     except (DataError, UsageError):
         raise
     except Exception as error:  # what a damaged file does to a library is not foreseeable
+        raise DataError(f"{path}: {_unread(path, error)}") from error
+    try:
+        return _checked(path, arrays)
+    except (DataError, UsageError):
+        raise
+    except Exception as error:  # nor what all may be a tensor
         reason = re.sub(r"\s+", " ", str(error))[:200]
         raise DataError(
             f"{path}: cannot be read as {path.suffix} of arrays ({type(error).__name__}: "
-            f"{reason}); pickled objects are refused, save plain arrays"
+            f"{reason}); save plain arrays"
         ) from error
+
+
+def _unread(path: Path, error: Exception) -> str:
+    """Return why a library could not read a file; of its advice how to do so without care, none."""
+    text = str(error)
+    unpickling = isinstance(error, pickle.UnpicklingError)
+    named = re.search(r"GLOBAL ([\w.]+)", text) if unpickling else None
+    with path.open("rb") as file:
+        begins = file.read(3)
+    if named or text.startswith("Object arrays") or re.match(PICKLE, begins):
+        what = f" (it names {named[1]})" if named else ""
+        return f"pickled objects are refused{what}; save plain arrays"
+    reason = "" if unpickling or "allow_pickle" in text else re.sub(r"\s+", " ", text)[:200]
+    told = type(error).__name__ + f": {reason}" * bool(reason)
+    return f"cannot be read as {path.suffix} ({told}): damaged or cut short: copy it again"
 
 
 def _checked(path: Path, arrays: Arrays) -> FeatureFile:
@@ -435,7 +459,10 @@ def _write_pt(path: Path, arrays: Arrays) -> None:
 
 def _read_safetensors(path: Path) -> Arrays:
     with safe_open(path, framework="pt") as file:
-        texts = {k: json.loads(v) for k, v in (file.metadata() or {}).items() if k in TEXTS}
+        try:
+            texts = {k: json.loads(v) for k, v in (file.metadata() or {}).items() if k in TEXTS}
+        except ValueError as error:
+            raise DataError(f"{path}: texts in its metadata are no JSON lists: {error}") from error
         return {**texts, **{name: file.get_tensor(name) for name in file.keys()}}  # noqa: SIM118
 
 
@@ -455,18 +482,8 @@ def _read_parquet(path: Path) -> Arrays:
     _require_pyarrow(path)
     import pandas as pd
 
-    frame = pd.read_parquet(path)
-    lacking = [name for name in ("split", "label", "features") if name not in frame]
-    if lacking:
-        raise DataError(
-            f"{path}: lacks the columns {', '.join(lacking)}; it has {some([*map(str, frame)])}; "
-            "write a row a sample: split (train or test), label, features (a list)"
-        )
-    odd = frame.index[~frame["split"].isin(["train", "test"])]
-    if len(odd):
-        raise DataError(
-            f"{path}: row {odd[0]}: split = {shown(frame['split'][odd[0]])}, write train or test"
-        )
+    frame = pd.read_parquet(path).reset_index(drop=True)  # rows are counted as they lie
+    _check_frame(path, frame)
     arrays: dict[str, Any] = {}
     for half in ("train", "test"):
         own = frame[frame["split"] == half]
@@ -478,13 +495,41 @@ def _read_parquet(path: Path) -> Arrays:
             )
         for column in COLUMNS.keys() & set(frame):
             values = own[column].to_numpy()
-            arrays[f"{half}_{COLUMNS[column]}"] = (
-                np.stack([*values]) if column == "features" and len(values) else values
-            )
+            if column == "features" and len(values):
+                values = np.stack([*values])
+                _refuse_empty(path, values, own.index)
+            arrays[f"{half}_{COLUMNS[column]}"] = values
     for column, name in (("class_name", "class_names"), ("class_key", "class_keys")):
         if column in frame:
             arrays[name] = _class_texts(path, frame, column)
     return arrays
+
+
+def _check_frame(path: Path, frame: Any) -> None:
+    """Refuse a frame without a column that is needed, with empty cells, or with other halves."""
+    lacking = [name for name in ("split", "label", "features") if name not in frame]
+    if lacking:
+        raise DataError(
+            f"{path}: lacks the columns {', '.join(lacking)}; it has {some([*map(str, frame)])}; "
+            "write a row a sample: split (train or test), label, features (a list)"
+        )
+    for column in ("split", "label", "features", "name", "number", "class_name", "class_key"):
+        empty = frame.index[frame[column].isna()] if column in frame else ()
+        if len(empty):
+            raise DataError(f"{path}: row {empty[0]}: {column} is empty")
+    odd = frame.index[~frame["split"].isin(["train", "test"])]
+    if len(odd):
+        raise DataError(
+            f"{path}: row {odd[0]}: split = {shown(frame['split'][odd[0]])}, write train or test"
+        )
+
+
+def _refuse_empty(path: Path, features: np.ndarray, rows: Any) -> None:
+    """Refuse entries of a frame's lists that are empty or NaN, which are read as one."""
+    odd = np.argwhere(features != features)
+    if len(odd):
+        row, entry = odd[0]
+        raise DataError(f"{path}: row {rows[row]}: features: entry {entry} is empty or NaN")
 
 
 def _class_texts(path: Path, frame: Any, column: str) -> tuple[str, ...]:

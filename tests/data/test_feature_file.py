@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from fscil_bench.data.feature_file import (
 )
 from fscil_bench.errors import DataError, FscilError, UsageError
 
+DAMAGED = r"cannot be read as \.\w+ \(.*\): damaged or cut short: copy it again$"
 FORMS = (".npz", ".pt", ".safetensors", ".parquet")
 
 
@@ -204,27 +207,47 @@ def a_list(path: Path) -> None:
     torch.save([torch.zeros(3)], path)
 
 
+def a_pickle(path: Path) -> None:
+    path.write_bytes(pickle.dumps(arrays()))
+
+
 def cut(path: Path) -> None:
-    save_file({"train_features": torch.zeros(4, 3)}, path)
+    if path.suffix == ".safetensors":
+        save_file({"train_features": torch.zeros(4, 3)}, path)
+    elif path.suffix == ".pt":
+        torch.save({"train_features": torch.zeros(400, 3)}, path)
+    else:
+        saved(path.parent)
     path.write_bytes(path.read_bytes()[:-5])
+
+
+def a_page(path: Path) -> None:
+    path.write_text("<!DOCTYPE html>")
 
 
 @pytest.mark.parametrize(
     ("name", "write", "told"),
     [
-        ("f.npz", bad_zip, "cannot be read as .npz"),
+        ("f.npz", bad_zip, DAMAGED),
+        ("f.npz", cut, DAMAGED),
+        ("f.npz", a_page, DAMAGED),
         ("f.npz", one_array, "holds one array"),
-        ("f.pt", pickled, "pickled objects are refused"),
+        ("f.npz", a_pickle, r"pickled objects are refused; save plain arrays$"),
+        ("f.pt", pickled, r"pickled objects are refused \(it names [\w.]+\); save plain arrays$"),
+        ("f.pt", a_pickle, "pickled objects are refused"),
         ("f.pt", a_list, "holds a list"),
-        ("f.safetensors", cut, "cannot be read as .safetensors"),
+        ("f.pt", cut, DAMAGED),
+        ("f.pt", a_page, DAMAGED),
+        ("f.safetensors", cut, DAMAGED),
     ],
 )
 def test_damaged_files_and_objects_are_refused(
     tmp_path: Path, name: str, write: Callable[[Path], None], told: str
 ) -> None:
     write(tmp_path / name)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=told) as error:
         read_feature_file(tmp_path / name)
+    assert not {"pickle", "weights_only", "\x1b"} & {*re.findall(r"[\w\x1b]+", str(error.value))}
 
 
 @pytest.mark.parametrize(("name", "told"), [("f.csv", "ends in"), ("f.npz", "no such file")])
@@ -250,6 +273,11 @@ def frame_without(column: str) -> Any:
         ("split", 4, "val", "row 4: split = 'val', write train or test"),
         ("features", 2, [1.0], "row 2 has 1 features, others have 2"),
         ("class_name", 3, "cow", "label 0 has several names: ant, cow"),
+        ("split", 1, None, "row 1: split is empty"),
+        ("label", 5, None, "row 5: label is empty"),
+        ("features", 4, None, "row 4: features is empty"),
+        ("features", 5, [1.0, None], "row 5: features: entry 1 is empty or NaN"),
+        ("class_name", 4, None, "row 4: class_name is empty"),
     ],
 )
 def test_rows_of_frames_are_named(
