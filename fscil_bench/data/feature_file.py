@@ -16,6 +16,7 @@ import hashlib
 import json
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -447,7 +448,9 @@ def _write_npz(path: Path, arrays: Arrays) -> None:
 
 
 def _read_pt(path: Path) -> Arrays:
-    content = torch.load(path, map_location="cpu", weights_only=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is refused anyway, or read all the same
+        content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, Mapping):
         raise DataError(f"{path}: holds a {type(content).__name__}; save a dict of named tensors")
     return {str(name): value for name, value in content.items()}

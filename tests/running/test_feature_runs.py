@@ -396,6 +396,23 @@ def test_features_that_fit_no_protocol_are_told_what_makes_one(toy: Any, exporte
     assert f"`fscil-bench data scan --features {exported} --way 5 --shot 5 --base 60% --out" in told
 
 
+def test_labels_and_an_order_that_are_wrong_are_told_and_no_way_around_them(
+    toy: Any, exported: Path, tmp_path: Path
+) -> None:
+    with np.load(exported) as held:
+        named = dict(held)
+    labels = named["train_labels"]
+    named["train_labels"] = (labels + 1) % 10
+    file = tmp_path / "wrong.npz"
+    np.savez(file, **named)
+    words = ("run", "--method", "ncm", "--features", file)
+    told = failure(toy, *words, code=1)
+    assert f"{len(labels)} rows differ" in told and "data scan" not in told
+    bare(file, tmp_path).replace(file)
+    told = failure(toy, *words, code=1)
+    assert f"{len(labels)} rows differ: the order is another" in told and "data scan" not in told
+
+
 def test_a_table_says_that_features_come_from_a_file(toy: Any, exported: Path) -> None:
     run = toy.run(["ncm", "teen"], features=exported)[0]
     toy.run("ncm")
