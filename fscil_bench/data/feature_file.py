@@ -307,7 +307,7 @@ def _half(path: Path, name: str, arrays: Arrays, remarks: list[str]) -> FeatureH
         remarks.append(f"features converted from {kind} to float32")
     with np.errstate(over="ignore"):  # what does not fit is infinite, and refused below
         lengths = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
-        zero = ~features.any(axis=1)
+        zero = np.asarray(~features.any(axis=1))
         features = np.ascontiguousarray(features, dtype=np.float32)
     numbers = arrays.get(f"{name}_numbers")
     if numbers is not None:
@@ -517,7 +517,7 @@ def _check_frame(path: Path, frame: Any) -> None:
             "write a row a sample: split (train or test), label, features (a list)"
         )
     for column in ("split", "label", "features", "name", "number", "class_name", "class_key"):
-        empty = frame.index[frame[column].isna()] if column in frame else ()
+        empty = frame.index[frame[column].isna()] if column in frame else frame.index[:0]
         if len(empty):
             raise DataError(f"{path}: row {empty[0]}: {column} is empty")
     odd = frame.index[~frame["split"].isin(["train", "test"])]
