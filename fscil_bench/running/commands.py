@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fscil_bench.defaults import REPRESENTATION
@@ -160,27 +161,56 @@ def for_copies(command: str, registry: Registry, datasets: Collection[str]) -> s
 
 
 def wanted_commands(wanted: Iterable[Wanted], registry: Registry) -> list[str]:
-    """Return the command lines that make what a report wants, one for runs that differ in seed."""
-    seeds: dict[tuple[str, ...], list[int]] = {}
+    """Return the command lines that make what a report wants.
+
+    One is for all runs that differ in seed, and for methods and representations of which the same
+    is wanted.
+    """
+    seeds: dict[_Line, list[int]] = {}
     for each in wanted:
-        seeds.setdefault(tuple(_wanted_words(each, registry)), []).append(each.request.seed)
+        seeds.setdefault(_line(each, registry), []).append(each.request.seed)
+    methods: dict[tuple[_Line, str], list[str]] = {}
+    for line, own in seeds.items():
+        same = replace(line, method=""), seeds_text(own)
+        methods.setdefault(same, []).append(line.method)
+    representations: dict[tuple[_Line, str], list[str]] = {}
+    for (line, told), own_methods in methods.items():
+        same = replace(line, method=",".join(own_methods), representation=""), told
+        representations.setdefault(same, []).append(line.representation)
     return [
-        f"fscil-bench {shlex.join([*words, '--seeds', seeds_text(own)])}"
-        for words, own in seeds.items()
+        f"fscil-bench {shlex.join([*replace(line, representation=','.join(own)).words, *last])}"
+        for (line, told), own in representations.items()
+        for last in [("--seeds", told)]
     ]
 
 
-def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
+@dataclass(frozen=True)
+class _Line:
+    """A command line in parts."""
+
+    start: tuple[str, ...]
+    method: str
+    protocol: str
+    representation: str
+    rest: tuple[str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """The line but for its seeds."""
+        words = [*self.start, "--method", self.method, "--protocol", self.protocol]
+        if self.representation != REPRESENTATION:
+            words += ["--representation", self.representation]
+        return [*words, *self.rest]
+
+
+def _line(wanted: Wanted, registry: Registry) -> _Line:
     request, design = wanted.request, wanted.episodes
     protocol, _ = registry.protocol(request.protocol)
-    words = ["run" if design is None else "episodes"]
     backbone = str(request.overrides.get("backbone", protocol.backbone))
     brought = protocol.dataset, request.representation, backbone
-    words += plugin_words(registry, request.method, *brought)
-    words += ["--method", request.method]
-    words += ["--protocol", protocol_word(request.protocol, registry)]
-    if request.representation != REPRESENTATION:
-        words += ["--representation", request.representation]
+    start = ["run" if design is None else "episodes"]
+    start += plugin_words(registry, request.method, *brought)
+    words = []
     if request.representation_seed:
         words += ["--representation-seed", str(request.representation_seed)]
     if design is not None:
@@ -194,7 +224,9 @@ def _wanted_words(wanted: Wanted, registry: Registry) -> list[str]:
     defaults = default_params(registry, "method", request.method, protocol)
     words += _settings("--set", request.params, defaults)
     words += _settings("--set-representation", request.representation_params, {})
-    return [*words, "--artifacts"] if wanted.artifacts else words
+    words += ["--artifacts"] if wanted.artifacts else []
+    place = protocol_word(request.protocol, registry)
+    return _Line(tuple(start), request.method, place, request.representation, tuple(words))
 
 
 def plugin_words(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -163,10 +164,12 @@ class FewShot(Report):
         words = ["fscil-bench episodes --method", ",".join(selection.methods) or FIRST_METHOD]
         words += ["--protocol", protocol_word(self._protocol, self.results.registry)]
         plain = " ".join([*words, "--seeds", seeds_text(selection.seeds or (0,))])
-        cheap = (each for each in missing if f"--method {FIRST_METHOD} " in each)
+        command = missing[0] if missing else plain
+        if not selection.methods:
+            command = re.sub(r"--method \S+", f"--method {FIRST_METHOD}", command)
         return (
             f"no stored episodes fit protocol {self._protocol!r} and what else was asked for; "
-            f"make some: {next(cheap, missing[0] if missing else plain)}"
+            f"make some: {command}"
         )
 
 

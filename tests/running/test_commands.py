@@ -128,6 +128,31 @@ def test_overrides_of_the_recipe_are_in_commands_of_what_is_wanted(registry: Reg
     ]
 
 
+def test_one_command_asks_for_methods_and_representations_of_which_the_same_is_wanted(
+    registry: Registry,
+) -> None:
+    both = [
+        Wanted(RunRequest(method, "toy", representation, seed=seed))
+        for method in ("ncm", "ldc")
+        for representation in ("cosine", "fact")
+        for seed in (0, 1)
+    ]
+    alone = [
+        Wanted(RunRequest("ncm", "toy", "fact", params={"space": "tukey"}, seed=0)),
+        Wanted(RunRequest("ncm", "toy", "fact", seed=2)),
+    ]
+    run = "fscil-bench run --method"
+    assert wanted_commands(both, registry) == [
+        f"{run} ncm,ldc --protocol toy --representation cosine,fact --seeds 0-1"
+    ]
+    assert wanted_commands([*both, *alone], registry) == [
+        f"{run} ncm,ldc --protocol toy --seeds 0-1",
+        f"{run} ncm --protocol toy --representation fact --seeds 0-2",
+        f"{run} ldc --protocol toy --representation fact --seeds 0-1",
+        f"{run} ncm --protocol toy --representation fact --set space=tukey --seeds 0",
+    ]
+
+
 def test_options_come_along_with_a_command() -> None:
     options = Options(results="my runs", plugins=["a.py", "b.py"], unofficial_data=True)
     assert options.command("run") == (

@@ -234,16 +234,12 @@ def test_missing_episodes_come_with_their_command(write: Any, table: Any) -> Non
     assert table().missing == [
         "fscil-bench episodes --method ldc --protocol toy --way 2 --shot 1 --queries 15 "
         "--episodes 600 --seeds 0",
-        "fscil-bench episodes --method ldc --protocol toy --way 2 --shot 5 --queries 15 "
-        "--episodes 600 --seeds 0",
-        "fscil-bench episodes --method ncm --protocol toy --way 2 --shot 5 --queries 15 "
+        "fscil-bench episodes --method ldc,ncm --protocol toy --way 2 --shot 5 --queries 15 "
         "--episodes 600 --seeds 0",
     ]
     asked = table({"shots": "1", "episodes": "4"}, methods=("ldc", "ncm"), seeds=(0, 2))
     assert asked.missing == [
-        "fscil-bench episodes --method ldc --protocol toy --way 2 --shot 1 --queries 15 "
-        "--episodes 4 --seeds 2",
-        "fscil-bench episodes --method ncm --protocol toy --way 2 --shot 1 --queries 15 "
+        "fscil-bench episodes --method ldc,ncm --protocol toy --way 2 --shot 1 --queries 15 "
         "--episodes 4 --seeds 2",
     ]
 
@@ -285,7 +281,7 @@ def test_shots_of_no_use_are_refused(shots: str) -> None:
 
 
 def test_without_episodes_the_command_is_given(table: Any) -> None:
-    with pytest.raises(FscilError, match="make some: fscil-bench episodes --method ncm"):
+    with pytest.raises(FscilError, match="make some: fscil-bench episodes --method ncm "):
         table()
     with pytest.raises(UsageError, match="name it with --protocol"):
         table(protocol=None)
