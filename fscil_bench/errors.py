@@ -30,6 +30,10 @@ class DataError(FscilError):
     """Images, archives or lists are missing, damaged or not what the protocol asks for."""
 
 
+class OtherClassesError(DataError):
+    """Data are of other classes than the protocol's, and not only labelled or ordered otherwise."""
+
+
 class StoreError(FscilError):
     """Something stored cannot be read or written."""
 

@@ -347,6 +347,10 @@ def load_protocol(path: Path, known: Mapping[str, Path] | None = None) -> Protoc
             type; the message names file and line.
     """
     data = _read_toml(path, (), known or {})
+    if data.get("features") == "":
+        line = _line_of(path, ("features",))
+        where = f"{path}:{line}" if line else str(path)
+        raise UsageError(f"{where}: features is empty; name a file of features, or leave it out")
     if data.get("features"):
         data = {**NOTHING_TRAINED, **data}
     refuse_unstorable(f"{path}:", data)

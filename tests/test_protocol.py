@@ -62,6 +62,7 @@ def test_sessions_cut_the_classes(protocol: Protocol) -> None:
             ("std = [0.2, 0.2, 0.2]", "std = [0.2, 0.2]"),
             r"p.toml:14: images.std has too few values",
         ),
+        (('dataset = "toy"', 'features = ""'), r"p.toml:3: features is empty; name a file"),
         (("title =", "title"), r"p.toml:2: not valid TOML"),
         (("epochs = 5", 'epochs = 5\ncheckpoint = "best"'), r"holdout > 0"),
         (("epochs = 5", 'epochs = 5\nschedule = "cosine"\nmilestones = [3]'), "no effect"),

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +37,8 @@ Arrays = Mapping[str, Any]
 NEEDED = ("train_features", "train_labels", "test_features", "test_labels")
 TEXTS = ("train_names", "test_names", "class_names", "class_keys")
 KNOWN = (*NEEDED, *TEXTS, "train_numbers", "test_numbers")
+PICKLE = rb"\x80[\x02-\x05][^\0]"
+"""How pickles of today's protocols begin, and no other form."""
 LENGTHS = (1e-12, 1e12)
 """How long features may be: beyond, float32 cannot hold their squares, or what is made of these."""
 COLUMNS = {"features": "features", "label": "labels", "name": "names", "number": "numbers"}
@@ -116,6 +120,16 @@ class FeatureFile:
         """Whether some feature is negative."""
         return bool(min(half.features.min() for half in (self.train, self.test)) < 0)
 
+    @cached_property
+    def constant(self) -> str:
+        """Which half has one feature in all its rows; empty where none has."""
+        for name, half in (("train", self.train), ("test", self.test)):
+            first, last = half.features[0], half.features[-1]
+            if len(half) > 1 and np.array_equal(first, last) and (half.features == first).all():
+                what = "equal" if first.any() else "0"
+                return f"all {len(half)} rows of {name}_features are {what}"
+        return ""
+
     def class_name(self, label: int) -> str:
         """Return the name of a class; its label where the file has no names."""
         return self.class_names[label] if self.class_names else str(label)
@@ -136,15 +150,36 @@ def read_feature_file(path: Path) -> FeatureFile:
     if not path.is_file():
         raise UsageError(f"{path}: {no_file(path)} of features")
     try:
-        return _checked(path, form.read(path))
+        arrays = form.read(path)
     except (DataError, UsageError):
         raise
     except Exception as error:  # what a damaged file does to a library is not foreseeable
+        raise DataError(f"{path}: {_unread(path, error)}") from error
+    try:
+        return _checked(path, arrays)
+    except (DataError, UsageError):
+        raise
+    except Exception as error:  # nor what all may be a tensor
         reason = re.sub(r"\s+", " ", str(error))[:200]
         raise DataError(
             f"{path}: cannot be read as {path.suffix} of arrays ({type(error).__name__}: "
-            f"{reason}); pickled objects are refused, save plain arrays"
+            f"{reason}); save plain arrays"
         ) from error
+
+
+def _unread(path: Path, error: Exception) -> str:
+    """Return why a library could not read a file; of its advice how to do so without care, none."""
+    text = str(error)
+    unpickling = isinstance(error, pickle.UnpicklingError)
+    named = re.search(r"GLOBAL ([\w.]+)", text) if unpickling else None
+    with path.open("rb") as file:
+        begins = file.read(3)
+    if named or text.startswith("Object arrays") or re.match(PICKLE, begins):
+        what = f" (it names {named[1]})" if named else ""
+        return f"pickled objects are refused{what}; save plain arrays"
+    reason = "" if unpickling or "allow_pickle" in text else re.sub(r"\s+", " ", text)[:200]
+    told = type(error).__name__ + f": {reason}" * bool(reason)
+    return f"cannot be read as {path.suffix} ({told}): damaged or cut short: copy it again"
 
 
 def _checked(path: Path, arrays: Arrays) -> FeatureFile:
@@ -169,8 +204,36 @@ def _checked(path: Path, arrays: Arrays) -> FeatureFile:
     if untested:
         named = some([repr(found.class_name(label)) for label in untested])
         remarks.append(f"no test row is of class {named}: no run can use them")
+    if found.constant:
+        remarks.append(f"{found.constant}: no run can use them")
+    if copies := copied_rows(train.features, test.features):
+        row, known = copies[0]
+        first = f"{test.row(row)} is training {train.row(known)}"
+        remarks.append(f"{told_copies(len(copies))} (first: {first})")
     remarks = [f"{path.name}: {remark}" for remark in dict.fromkeys(remarks)]
     return replace(found, remarks=tuple(remarks))
+
+
+def copied_rows(train: np.ndarray, test: np.ndarray) -> list[tuple[int, int]]:
+    """Return which test rows (m, D) equal a training row (n, D), and which; not rows of zeros."""
+    known: dict[int, int] = {}
+    for number, row in enumerate(train):
+        known.setdefault(hash(row.tobytes()), number)
+    found = ((number, known.get(hash(row.tobytes()))) for number, row in enumerate(test))
+    return [
+        (number, first)
+        for number, first in found
+        if first is not None and test[number].any() and np.array_equal(test[number], train[first])
+    ]
+
+
+def told_copies(count: int) -> str:
+    """Say how many test rows `copied_rows` found."""
+    return (
+        f"{count} test rows equal a training row"
+        if count > 1
+        else "1 test row equals a training row"
+    )
 
 
 def write_feature_file(path: Path, file: FeatureFile) -> None:
@@ -244,7 +307,7 @@ def _half(path: Path, name: str, arrays: Arrays, remarks: list[str]) -> FeatureH
         remarks.append(f"features converted from {kind} to float32")
     with np.errstate(over="ignore"):  # what does not fit is infinite, and refused below
         lengths = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
-        zero = ~features.any(axis=1)
+        zero = np.asarray(~features.any(axis=1))
         features = np.ascontiguousarray(features, dtype=np.float32)
     numbers = arrays.get(f"{name}_numbers")
     if numbers is not None:
@@ -254,21 +317,38 @@ def _half(path: Path, name: str, arrays: Arrays, remarks: list[str]) -> FeatureH
                 f"{path}: {where} has {len(labels)} rows, {name}_numbers {len(numbers)}"
             )
     half = FeatureHalf(features, labels, names, numbers)
-    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    remarks += _checked_rows(path, where, half, lengths, zero)
+    return half
+
+
+def _checked_rows(
+    path: Path, where: str, half: FeatureHalf, lengths: np.ndarray, zero: np.ndarray
+) -> list[str]:
+    """Refuse rows that cannot be computed with; return what is to be remarked on the others."""
+
+    def named(row: int) -> str:
+        return f"{half.row(row)}, of class {half.labels[row]}"
+
+    bad = np.flatnonzero(~np.isfinite(half.features).all(axis=1))
     if len(bad):
         raise DataError(
-            f"{path}: {where}: {half.row(bad[0])}, of class {labels[bad[0]]}, holds NaN or infinity"
+            f"{path}: {where}: {named(bad[0])}, holds NaN or infinity"
             f"{f'; {len(bad)} rows do' * (len(bad) > 1)}"
         )
     bad = np.flatnonzero(~zero & ((lengths < LENGTHS[0]) | (lengths > LENGTHS[1])))
     if len(bad):
         raise DataError(
-            f"{path}: {where}: {half.row(bad[0])}, of class {labels[bad[0]]}, has the length "
+            f"{path}: {where}: {named(bad[0])}, has the length "
             f"{lengths[bad[0]]:.3g}{f', and {len(bad) - 1} more rows are so' * (len(bad) > 1)}; "
             f"float32 needs {LENGTHS[0]:g} to {LENGTHS[1]:g}: divide the features of both halves "
             f"by one number, such as {np.median(lengths[~zero]):.0e}"
         )
-    return half
+    rows = np.flatnonzero(zero)
+    if not len(rows) or len(rows) == len(half) > 1:  # where all are, the file says so
+        return []
+    return [
+        f"{where}: {len(rows)} row{'s are' if len(rows) > 1 else ' is'} 0, first {named(rows[0])}"
+    ]
 
 
 def _integers(path: Path, name: str, value: Any) -> np.ndarray:
@@ -368,7 +448,9 @@ def _write_npz(path: Path, arrays: Arrays) -> None:
 
 
 def _read_pt(path: Path) -> Arrays:
-    content = torch.load(path, map_location="cpu", weights_only=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is refused anyway, or read all the same
+        content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, Mapping):
         raise DataError(f"{path}: holds a {type(content).__name__}; save a dict of named tensors")
     return {str(name): value for name, value in content.items()}
@@ -380,7 +462,10 @@ def _write_pt(path: Path, arrays: Arrays) -> None:
 
 def _read_safetensors(path: Path) -> Arrays:
     with safe_open(path, framework="pt") as file:
-        texts = {k: json.loads(v) for k, v in (file.metadata() or {}).items() if k in TEXTS}
+        try:
+            texts = {k: json.loads(v) for k, v in (file.metadata() or {}).items() if k in TEXTS}
+        except ValueError as error:
+            raise DataError(f"{path}: texts in its metadata are no JSON lists: {error}") from error
         return {**texts, **{name: file.get_tensor(name) for name in file.keys()}}  # noqa: SIM118
 
 
@@ -400,18 +485,8 @@ def _read_parquet(path: Path) -> Arrays:
     _require_pyarrow(path)
     import pandas as pd
 
-    frame = pd.read_parquet(path)
-    lacking = [name for name in ("split", "label", "features") if name not in frame]
-    if lacking:
-        raise DataError(
-            f"{path}: lacks the columns {', '.join(lacking)}; it has {some([*map(str, frame)])}; "
-            "write a row a sample: split (train or test), label, features (a list)"
-        )
-    odd = frame.index[~frame["split"].isin(["train", "test"])]
-    if len(odd):
-        raise DataError(
-            f"{path}: row {odd[0]}: split = {shown(frame['split'][odd[0]])}, write train or test"
-        )
+    frame = pd.read_parquet(path).reset_index(drop=True)  # rows are counted as they lie
+    _check_frame(path, frame)
     arrays: dict[str, Any] = {}
     for half in ("train", "test"):
         own = frame[frame["split"] == half]
@@ -423,13 +498,41 @@ def _read_parquet(path: Path) -> Arrays:
             )
         for column in COLUMNS.keys() & set(frame):
             values = own[column].to_numpy()
-            arrays[f"{half}_{COLUMNS[column]}"] = (
-                np.stack([*values]) if column == "features" and len(values) else values
-            )
+            if column == "features" and len(values):
+                values = np.stack([*values])
+                _refuse_empty(path, values, own.index)
+            arrays[f"{half}_{COLUMNS[column]}"] = values
     for column, name in (("class_name", "class_names"), ("class_key", "class_keys")):
         if column in frame:
             arrays[name] = _class_texts(path, frame, column)
     return arrays
+
+
+def _check_frame(path: Path, frame: Any) -> None:
+    """Refuse a frame without a column that is needed, with empty cells, or with other halves."""
+    lacking = [name for name in ("split", "label", "features") if name not in frame]
+    if lacking:
+        raise DataError(
+            f"{path}: lacks the columns {', '.join(lacking)}; it has {some([*map(str, frame)])}; "
+            "write a row a sample: split (train or test), label, features (a list)"
+        )
+    for column in ("split", "label", "features", "name", "number", "class_name", "class_key"):
+        empty = frame.index[frame[column].isna()] if column in frame else frame.index[:0]
+        if len(empty):
+            raise DataError(f"{path}: row {empty[0]}: {column} is empty")
+    odd = frame.index[~frame["split"].isin(["train", "test"])]
+    if len(odd):
+        raise DataError(
+            f"{path}: row {odd[0]}: split = {shown(frame['split'][odd[0]])}, write train or test"
+        )
+
+
+def _refuse_empty(path: Path, features: np.ndarray, rows: Any) -> None:
+    """Refuse entries of a frame's lists that are empty or NaN, which are read as one."""
+    odd = np.argwhere(features != features)
+    if len(odd):
+        row, entry = odd[0]
+        raise DataError(f"{path}: row {rows[row]}: features: entry {entry} is empty or NaN")
 
 
 def _class_texts(path: Path, frame: Any, column: str) -> tuple[str, ...]:

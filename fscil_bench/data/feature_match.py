@@ -22,7 +22,7 @@ from fscil_bench.data.reader import (
     Item,
     ReadRequest,
 )
-from fscil_bench.errors import DataError, some
+from fscil_bench.errors import DataError, OtherClassesError, some
 
 ABSENT = -1
 """The number of a sample that no list of shots can mean; the place of a row that has none."""
@@ -69,7 +69,7 @@ def with_features(
 
 def _of_classes(file: FeatureFile, name: str, classes: int) -> Dataset:
     if file.classes > classes:
-        raise DataError(
+        raise OtherClassesError(
             f"{file.name}: has {file.classes} classes, data set {name!r} is asked for {classes}"
         )
     return alone(file, name)
@@ -282,7 +282,7 @@ def _class_places(file: FeatureFile, index: DatasetIndex, name: str) -> np.ndarr
     namings = [names for names in (file.class_keys, file.class_names) if names]
     if not namings:
         if file.classes != len(index.class_names):
-            raise DataError(
+            raise OtherClassesError(
                 f"{file.name}: has {file.classes} classes without names, data set {name!r} has "
                 f"{len(index.class_names)}; class_names tell which of them are meant"
             )
@@ -296,7 +296,7 @@ def _class_places(file: FeatureFile, index: DatasetIndex, name: str) -> np.ndarr
                 return np.array([labels.get(each, ABSENT) for each in names])
             lacking = absent if not lacking or len(absent) < len(lacking) else lacking
     strange = sorted({*namings[-1]} - {*own, *index.class_names})
-    raise DataError(
+    raise OtherClassesError(
         f"{file.name}: lacks {len(lacking)} of the {len(own)} classes of data set {name!r}: "
         f"{some(lacking, 5)}; {len(strange)} of its own {file.classes} are none of them: "
         f"{some(strange, 5) or 'none'}"

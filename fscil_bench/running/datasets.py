@@ -12,7 +12,7 @@ from fscil_bench.data.cache import ImageCache
 from fscil_bench.data.feature_file import FeatureFile, read_feature_file
 from fscil_bench.data.feature_match import with_features
 from fscil_bench.data.reader import Dataset, ReadRequest, reordered
-from fscil_bench.errors import DataError, UsageError
+from fscil_bench.errors import DataError, OtherClassesError, UsageError
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import Plugin, Registry
 from fscil_bench.progress import Progress
@@ -136,10 +136,10 @@ class Datasets:
 
 @contextmanager
 def _advising(options: Options) -> Iterator[None]:
-    """Let errors on features that do not fit say what makes a protocol that they fit."""
+    """Let a file of features of other classes say what makes a protocol that it fits."""
     try:
         yield
-    except DataError as error:
+    except OtherClassesError as error:
         if options.features is None:
             raise
         file = shlex.quote(str(options.features))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fscil_bench.backbone import Backbone
-from fscil_bench.data.feature_file import FeatureFile
+from fscil_bench.backbone import Backbone, Reading
+from fscil_bench.data.feature_file import FeatureFile, copied_rows, told_copies
 from fscil_bench.data.pixels import Images
 from fscil_bench.data.reader import Dataset
 from fscil_bench.defaults import REPRESENTATION
@@ -30,7 +30,7 @@ from fscil_bench.protocol import FEATURES, ImageSpec, Protocol, Recipe
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.datasets import Datasets
-from fscil_bench.running.feature_runs import refuse_unfit
+from fscil_bench.running.feature_runs import refuse_negative, refuse_unfit
 from fscil_bench.running.sessions import CanonicalShots, hold_out
 from fscil_bench.spec import Precision, RepresentationSpec, RunSpec
 from fscil_bench.training.compute import faster_precision
@@ -45,7 +45,13 @@ from fscil_bench.training.networks import (
     find_network,
     taken_network,
 )
-from fscil_bench.training.weights import NONE, Pretraining, resolve_pretraining, seen_before
+from fscil_bench.training.weights import (
+    NONE,
+    Pretraining,
+    pretrained_tensors,
+    resolve_pretraining,
+    seen_before,
+)
 
 PUBLISHED = "published"
 """The pre-training of a representation that stands on published weights."""
@@ -342,16 +348,24 @@ class Released(Origin):
 
 @dataclass(frozen=True)
 class FromFile(Origin):
-    """Features from a file, in front of which no network stands."""
+    """Features from a file, in front of which no network stands; `params` are the method's."""
 
     roots: ClassVar[Roots] = (given_features, Protocol.session_classes)
 
     file: FeatureFile
+    params: Any
 
     @property
     def pretraining(self) -> Pretraining:
         """What stands for it in keys and tables: the file's name and digest."""
         return Pretraining(self.file.title)
+
+    def load(self, protocol: Protocol, folder: Path, listed: CanonicalShots | None) -> Dataset:
+        """Return the data set; features whose sign the method cannot take are refused."""
+        dataset = super().load(protocol, folder, listed)
+        method, registry = self.request.method, self.data.registry
+        refuse_negative(method, self.params, self.file, dataset, protocol, registry)
+        return dataset
 
     def settled(self, spec: RepresentationSpec) -> RepresentationSpec:
         """Return it without a network; a fraction held out says what methods learn from."""
@@ -370,7 +384,8 @@ class FromFile(Origin):
         return given_features(own, self.made.scale(), rows, labels, folder), None
 
     def flags(self, protocol: Protocol, dataset: Dataset) -> list[str]:
-        """Return how features came to samples, and what their network may have seen."""
+        """Return how features came to samples, what their network may have seen, and copies."""
+        train, test = dataset.train, dataset.test
         told = {
             "order": "features matched to samples by order",
             "file": "labels and order of samples as the file of features has them",
@@ -379,7 +394,13 @@ class FromFile(Origin):
         found = [told[dataset.matching]] if dataset.matching in told and not own else []
         if protocol.test_from_train is not None:
             found.append("features of a network that may have seen the classes that play new ones")
-        return found
+        assert train.features is not None and test.features is not None
+        used = protocol.classes_used
+        copies = sum(
+            bool(test.labels[row] < used and train.labels[first] < used)
+            for row, first in copied_rows(train.features, test.features)
+        )
+        return [*found, told_copies(copies)] if copies else found
 
 
 class NoBackbone(Backbone):
@@ -426,8 +447,8 @@ class Origins:
         file = self.data.feature_file(protocol, folder)
         if file is not None:
             holdout = protocol.recipe.holdout
-            refuse_unfit(request, self.data.options, file, params, registry, holdout)
-            return FromFile(*start, protocol, NoBackbone(file.dim), "", file)
+            refuse_unfit(request, self.data.options, file, registry, holdout)
+            return FromFile(*start, protocol, NoBackbone(file.dim), "", file, params)
         if not made.is_trained():
             protocol = _untrained(request, protocol)
         network = self._network(request, protocol)
@@ -452,6 +473,28 @@ class Origins:
             )
         check_fits(self._networks[asked], request, protocol, options.precision)
         return self._networks[asked]
+
+
+def check_start(origin: Origin) -> None:
+    """Refuse now what could not be made from what an origin starts from.
+
+    Published weights that a library keeps are fetched for it.
+
+    Raises:
+        DataError: weights are damaged, or do not fit the network.
+        UsageError: the network cannot be built.
+    """
+    if isinstance(origin, FromFile):  # there is no network
+        return
+    start = origin.pretraining if isinstance(origin, Trained) else Pretraining(NONE)
+    backbone = origin.backbone
+    _start(type(backbone), backbone.variant, backbone.reading, start)
+
+
+@cache  # what one plan starts from, many do
+def _start(kind: type[Backbone], variant: str, reading: Reading, start: Pretraining) -> None:
+    backbone = kind(variant, reading)
+    pretrained_tensors(backbone.fresh(seed=0), backbone, start)
 
 
 def _untrained(request: RunRequest, protocol: Protocol) -> Protocol:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fscil_bench.data.reader import Dataset, DatasetIndex, ImageArray, read_file
-from fscil_bench.errors import DataError, UsageError
+from fscil_bench.errors import DataError, OtherClassesError, UsageError
 from fscil_bench.method import Needs
 from fscil_bench.protocol import LabelledSamples, Protocol, Queries, Session
 from fscil_bench.seeding import Randomness
@@ -48,7 +48,7 @@ def check_dataset(protocol: Protocol, dataset: Dataset, what: str = "") -> None:
     """
     used, what = protocol.classes_used, what or f"data set {dataset.name!r}"
     if len(dataset.class_names) < used:
-        raise DataError(
+        raise OtherClassesError(
             f"protocol {protocol.name!r} needs {used} classes, {what} has "
             f"{len(dataset.class_names)}"
         )

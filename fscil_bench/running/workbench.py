@@ -28,7 +28,7 @@ from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
 from fscil_bench.running.datasets import Datasets
 from fscil_bench.running.feature_runs import TOLD_BY, unlisted_shots
-from fscil_bench.running.origins import Origin, Origins
+from fscil_bench.running.origins import Origin, Origins, check_start
 from fscil_bench.running.pseudo import pseudo_incremental
 from fscil_bench.running.runner import named, run_sessions
 from fscil_bench.running.scores import recorded
@@ -138,8 +138,8 @@ class Workbench:
         """Resolve a request; reads (and the first time decodes) the data, whose content counts.
 
         Raises:
-            UsageError: an unknown name, parameter or split.
-            DataError: the data are missing, damaged or too few.
+            UsageError: an unknown name, parameter or split, or the network cannot be built.
+            DataError: the data are missing, damaged or too few, or weights do not fit.
         """
         method = self.registry.get("method", request.method)
         brought = self.registry.get("representation", request.representation)
@@ -180,6 +180,9 @@ class Workbench:
             engine=engine_digest(*RUN, type(origin).make),
         )
         refuse_unstorable(f"protocol {protocol.name!r}:", protocol.model_dump())
+        if not is_begun(self.store, spec.representation.key):
+            with named(brought.value, "in base training"):
+                check_start(origin)
         return Plan(spec, method.value, params, made, origin, dataset, table, parameters)
 
     def run(self, plan: Plan, force: bool = False, artifacts: bool = False) -> StoredRun:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +20,13 @@ from fscil_bench.cli.app import app
 from fscil_bench.data.feature_file import (
     FeatureFile,
     FeatureHalf,
+    copied_rows,
     read_feature_file,
     write_feature_file,
 )
 from fscil_bench.errors import DataError, FscilError, UsageError
 
+DAMAGED = r"cannot be read as \.\w+ \(.*\): damaged or cut short: copy it again$"
 FORMS = (".npz", ".pt", ".safetensors", ".parquet")
 
 
@@ -171,6 +175,21 @@ def test_rows_that_are_not_finite_are_named_and_counted(tmp_path: Path) -> None:
         read_feature_file(path)
 
 
+def test_copies_and_rows_without_a_value_are_remarked(tmp_path: Path) -> None:
+    features = arrays()["train_features"]
+    features[2] = 0
+    test = np.array([features[2], features[3]])
+    read = read_feature_file(saved(tmp_path, train_features=features, test_features=test))
+    assert read.remarks == (
+        "f.npz: train_features: 1 row is 0, first row 2, of class 1",
+        "f.npz: test_features: 1 row is 0, first row 0, of class 1",
+        "f.npz: 1 test row equals a training row (first: row 1 is training row 3)",
+    )
+    assert copied_rows(features, test) == [(1, 3)]
+    read = read_feature_file(saved(tmp_path, test_features=0 * test))
+    assert read.remarks == ("f.npz: all 2 rows of test_features are 0: no run can use them",)
+
+
 def bad_zip(path: Path) -> None:
     path.write_bytes(b"PK\x03\x04 no archive")
 
@@ -188,27 +207,47 @@ def a_list(path: Path) -> None:
     torch.save([torch.zeros(3)], path)
 
 
+def a_pickle(path: Path) -> None:
+    path.write_bytes(pickle.dumps(arrays()))
+
+
 def cut(path: Path) -> None:
-    save_file({"train_features": torch.zeros(4, 3)}, path)
+    if path.suffix == ".safetensors":
+        save_file({"train_features": torch.zeros(4, 3)}, path)
+    elif path.suffix == ".pt":
+        torch.save({"train_features": torch.zeros(400, 3)}, path)
+    else:
+        saved(path.parent)
     path.write_bytes(path.read_bytes()[:-5])
+
+
+def a_page(path: Path) -> None:
+    path.write_text("<!DOCTYPE html>")
 
 
 @pytest.mark.parametrize(
     ("name", "write", "told"),
     [
-        ("f.npz", bad_zip, "cannot be read as .npz"),
+        ("f.npz", bad_zip, DAMAGED),
+        ("f.npz", cut, DAMAGED),
+        ("f.npz", a_page, DAMAGED),
         ("f.npz", one_array, "holds one array"),
-        ("f.pt", pickled, "pickled objects are refused"),
+        ("f.npz", a_pickle, r"pickled objects are refused; save plain arrays$"),
+        ("f.pt", pickled, r"pickled objects are refused \(it names [\w.]+\); save plain arrays$"),
+        ("f.pt", a_pickle, "pickled objects are refused"),
         ("f.pt", a_list, "holds a list"),
-        ("f.safetensors", cut, "cannot be read as .safetensors"),
+        ("f.pt", cut, DAMAGED),
+        ("f.pt", a_page, DAMAGED),
+        ("f.safetensors", cut, DAMAGED),
     ],
 )
 def test_damaged_files_and_objects_are_refused(
     tmp_path: Path, name: str, write: Callable[[Path], None], told: str
 ) -> None:
     write(tmp_path / name)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=told) as error:
         read_feature_file(tmp_path / name)
+    assert not {"pickle", "weights_only", "\x1b"} & {*re.findall(r"[\w\x1b]+", str(error.value))}
 
 
 @pytest.mark.parametrize(("name", "told"), [("f.csv", "ends in"), ("f.npz", "no such file")])
@@ -234,6 +273,11 @@ def frame_without(column: str) -> Any:
         ("split", 4, "val", "row 4: split = 'val', write train or test"),
         ("features", 2, [1.0], "row 2 has 1 features, others have 2"),
         ("class_name", 3, "cow", "label 0 has several names: ant, cow"),
+        ("split", 1, None, "row 1: split is empty"),
+        ("label", 5, None, "row 5: label is empty"),
+        ("features", 4, None, "row 4: features is empty"),
+        ("features", 5, [1.0, None], "row 5: features: entry 1 is empty or NaN"),
+        ("class_name", 4, None, "row 4: class_name is empty"),
     ],
 )
 def test_rows_of_frames_are_named(
@@ -266,12 +310,16 @@ def test_the_card_says_what_is_in_a_file(tmp_path: Path) -> None:
     path = saved(tmp_path, train_features=features, test_features=features[:2], logits=np.zeros(3))
     done = CliRunner().invoke(app, ["features", "check", str(path)])
     assert done.exit_code == 0, done.output
-    lines = dict(line.split(None, 1) for line in done.output.splitlines())
+    told = [line.split(None, 1) for line in done.output.splitlines()]
+    lines = {key: text for key, text in told if key != "remark"}
     assert lines["D"] == "2" and lines["classes"] == "2, not named"
     assert lines["training"] == "rows   4, 2 a class, not named"
     assert lines["sign"] == "16.7% of the values are negative"
     assert lines["norms"] == "1 to 5, mean 2.5"
-    assert lines["remark"] == "f.npz: not read: logits"
+    assert [text for key, text in told if key == "remark"] == [
+        "f.npz: not read: logits",
+        "f.npz: 2 test rows equal a training row (first: row 0 is training row 0)",
+    ]
     assert len(lines["digest"]) == 64
 
 

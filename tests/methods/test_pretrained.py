@@ -241,6 +241,31 @@ def test_a_network_that_cannot_be_built_is_named(toy: Any, tmp_path: Path, state
         run(toy, file)
 
 
+@pytest.mark.parametrize(
+    ("changed", "weights", "told"),
+    [
+        ("return Signed()", {}, "backbone 'my_net' cannot be built: KeyError: 'zap'"),
+        ("torch.manual_seed(7)", {}, "representation 'pretrained' failed in base training: KeyErr"),
+        ("", {"conv.weight": torch.zeros(8, 3, 5, 5)}, "is not the backbone Signed"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_cannot_start_from(
+    new_toy: Any, tmp_path: Path, changed: str, weights: dict[str, torch.Tensor], told: str
+) -> None:
+    file = my_net(tmp_path)
+    if changed:
+        file.write_text(file.read_text().replace(changed, "raise KeyError('zap')"))
+    named = ["--representation", "pretrained", "--backbone", "my_net", "--plugin", str(file)]
+    if weights:
+        save_file(weights, tmp_path / "net.safetensors")
+        named += ["--weights", str(tmp_path / "net.safetensors")]
+    words = ["run", "--method", "ncm", *named, *new_toy.words()]
+    for each in (words, [*words, "--dry-run"]):
+        done = CliRunner().invoke(app, each)
+        assert done.exit_code and told in " ".join(done.stderr.split()), done.output
+    assert not (new_toy.folder / "results").exists()
+
+
 def test_from_the_command_line(toy: Any, tmp_path: Path) -> None:
     words = [*toy.words(), "--plugin", str(my_net(tmp_path))]
     named = ["--representation", "pretrained", "--backbone", "my_net"]

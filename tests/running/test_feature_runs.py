@@ -178,19 +178,39 @@ def test_what_a_file_cannot_do_is_refused_before_anything_runs(
     assert not (new_toy.folder / "results").exists()
 
 
+def changed(exported: Path, file: Path, **rows: float) -> Path:
+    """Write a file of features like another, with a number added to some of its halves."""
+    with np.load(exported) as held:
+        arrays = dict(held)
+    for name, value in rows.items():
+        arrays[f"{name}_features"] = arrays[f"{name}_features"] + np.float32(value)
+    np.savez(file, **arrays)
+    return file
+
+
 def test_negative_features_are_refused_in_tukey_space_with_what_runs(
     toy: Any, exported: Path, tmp_path: Path
 ) -> None:
-    with np.load(exported) as held:
-        signed = dict(held)
-    for half in ("train", "test"):
-        signed[f"{half}_features"] = signed[f"{half}_features"] - 0.5
-    file = tmp_path / "signed.npz"
-    np.savez(file, **signed)
+    file = changed(exported, tmp_path / "signed.npz", train=-0.5, test=-0.5)
     told = failure(toy, "run", "--method", "ncm", "--set", "space=tukey", "--features", file)
-    assert "signed has negative features: --set ncm.space=raw takes them as they are" in told
-    assert re.search(r"with their defaults run: .*\bncm\b", told)
+    assert "signed has negative features, in train_features: row 0 (" in told
+    assert "--set ncm.space=raw takes them as they are" in told
+    assert re.search(r"with their defaults run: .*\bldc\b.*\bncm\b", told)
     assert toy.run("free_lunch", features=file, params={"space": "raw"}).accuracies[0] > 0.5
+    assert toy.run("free_lunch", features=file).record.notes["space"] == "raw"
+
+
+def test_a_space_settled_on_base_features_is_held_against_the_others(
+    toy: Any, exported: Path, tmp_path: Path
+) -> None:
+    file = changed(exported, tmp_path / "half.npz", test=-0.5)
+    told = failure(toy, "run", "--method", "free_lunch", "--features", file)
+    assert "works, as space = auto and no base feature is negative, in Tukey space" in told
+    assert "half has negative features, in test_features: row 0 (" in told
+    assert "--set free_lunch.space=raw" in told
+    able = told.partition("with their defaults run: ")[2].split(", ")
+    assert "ncm" in able and not {"ldc", "free_lunch", "mahalanobis"} & {*able}
+    assert toy.run("free_lunch", features=file, params={"space": "raw"}).key
 
 
 def test_a_file_is_the_data_set_where_there_is_none(
@@ -276,6 +296,24 @@ def test_rows_matched_by_order_are_flagged(toy: Any, exported: Path, tmp_path: P
     assert np.array_equal(run.predictions, toy.run(features=exported).predictions)
 
 
+def test_copies_between_the_halves_are_flagged_and_constant_features_refused(
+    toy: Any, exported: Path, tmp_path: Path
+) -> None:
+    with np.load(exported) as held:
+        arrays = dict(held)
+    arrays["test_features"] = arrays["test_features"].copy()
+    arrays["test_features"][:2] = arrays["train_features"][[3, 5]]
+    np.savez(tmp_path / "copies.npz", **arrays)
+    assert toy.run(features=tmp_path / "copies.npz").record.flags == (
+        "2 test rows equal a training row",
+    )
+    arrays["train_features"] = np.ones_like(arrays["train_features"])
+    np.savez(tmp_path / "same.npz", **arrays)
+    rows = len(arrays["train_features"])
+    with pytest.raises(DataError, match=f"same: all {rows} rows of train_features are equal, so"):
+        toy.run(features=tmp_path / "same.npz")
+
+
 def test_a_file_with_too_many_classes_is_refused(toy: Any, exported: Path, tmp_path: Path) -> None:
     toml = own(toy, tmp_path, classes="9", sessions="2")
     with pytest.raises(
@@ -356,6 +394,23 @@ def test_features_that_fit_no_protocol_are_told_what_makes_one(toy: Any, exporte
         toy, "run", "--method", "ncm", "--protocol", "glyphs", "--features", exported, code=1
     )
     assert f"`fscil-bench data scan --features {exported} --way 5 --shot 5 --base 60% --out" in told
+
+
+def test_labels_and_an_order_that_are_wrong_are_told_and_no_way_around_them(
+    toy: Any, exported: Path, tmp_path: Path
+) -> None:
+    with np.load(exported) as held:
+        named = dict(held)
+    labels = named["train_labels"]
+    named["train_labels"] = (labels + 1) % 10
+    file = tmp_path / "wrong.npz"
+    np.savez(file, **named)
+    words = ("run", "--method", "ncm", "--features", file)
+    told = failure(toy, *words, code=1)
+    assert f"{len(labels)} rows differ" in told and "data scan" not in told
+    bare(file, tmp_path).replace(file)
+    told = failure(toy, *words, code=1)
+    assert f"{len(labels)} rows differ: the order is another" in told and "data scan" not in told
 
 
 def test_a_table_says_that_features_come_from_a_file(toy: Any, exported: Path) -> None:
