@@ -79,6 +79,8 @@ Size = Annotated[str, AfterValidator(_size)]
 """A number of bytes, as 16GB or 512MiB."""
 KEPT = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 25}
 """Bytes of freed memory a worker keeps: with Dask's 64 KiB runs take three times as long."""
+MEANT = {"partition": "queue"}
+"""What a key is called here that a system calls otherwise."""
 PLACEHOLDER = "tcp://SCHEDULER:8786"
 
 
@@ -131,16 +133,19 @@ class JobFile(BaseModel):
         try:
             return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            known = ", ".join(cls.model_fields)
-            told = first.get("ctx", {}).get("error", first["msg"])
-            if not where:
-                raise UsageError(f"{path}: {told}") from error
-            told = f"{told}, is {shown(first['input'])}"
-            raise UsageError(f"{path}: {where}: {told} (known: {known})") from error
+            raise UsageError(f"{path}: {cls._told(error)}") from error
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: cannot be read as TOML ({error})") from error
+
+    @classmethod
+    def _told(cls, error: ValidationError) -> str:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            told = f"{where}: not a key of a cluster file (known: {', '.join(cls.model_fields)})"
+            return f"{told}; write {MEANT[where]}" if where in MEANT else told
+        told = str(first.get("ctx", {}).get("error", first["msg"]))
+        return f"{where}: {told}, is {shown(first['input'])}" if where else told
 
     @model_validator(mode="after")
     def _fits_its_system(self) -> Self:

@@ -165,7 +165,11 @@ def test_a_chunk_of_ones_own_replaces_the_usual_one(tmp_path: Path) -> None:
     ("changed", "told"),
     [
         (('memory = "32GB"', 'memory = "lots"'), r"cluster\.toml: memory: .*'lots'"),
-        (("cores = 8", "core = 8"), r"cluster\.toml: core: .* \(known: system, workers"),
+        (
+            ("cores = 8", "core = 8"),
+            r"cluster\.toml: core: not a key of a cluster file \(known: system, workers.*, disk\)$",
+        ),
+        (("queue", "partition"), r"cluster\.toml: partition: not a key .*; write queue$"),
         (("gpus = 1", "gpus = -1"), r"cluster\.toml: gpus: Input should be greater than or equal"),
         (('"slurm"', '"torque"'), r"cluster\.toml: system: Input should be 'slurm', 'pbs'"),
         (("workers = 4", "workers = "), r"cluster\.toml: cannot be read as TOML"),
