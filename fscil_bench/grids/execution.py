@@ -196,7 +196,7 @@ class _Execution:
                 left = None if left is None else left * (time.monotonic() - started)
                 status.write(done, self.failed_nodes, len(futures), titles, left)
                 waiting = len(futures) - done - len(running)
-                told = f"{done} of {len(futures)} nodes, {len(running)} running, {waiting} waiting"
+                told = f"{done} of {len(futures)} tasks, {len(running)} running, {waiting} waiting"
                 begun = [self._far(node) for node in running if node.key in self._begun]
                 task.update(reached, f"{told}; {begun[0]}" if begun else told)
             time.sleep(LOOKS)

@@ -56,7 +56,7 @@ class Status:
 
     def lines(self) -> Iterator[str]:
         """Yield what is told of it."""
-        told = f"{self.done} of {self.total} nodes done, {len(self.running)} running, "
+        told = f"{self.done} of {self.total} tasks done, {len(self.running)} running, "
         told += f"{self.waiting} waiting, {self.failed} failed"
         left = "" if self.left is None else f", about {self.left / 60:.0f} min left"
         yield f"grid of {self.process.title}, since {self.started}: {told}{left}"

@@ -213,7 +213,7 @@ def test_a_scheduler_that_goes_away_is_told(inside: Any, trained_toy: Any) -> No
     store = Store(trained_toy.folder / "results", trained_toy.folder / "cache")
     until(lambda: "running: slow on toy [cosine], seeds 0-2: slow: sessions, " in status(store))
     told = status(store)
-    assert re.search(r"0 of 1 nodes done, 1 running, 0 waiting, 0 failed", told)
+    assert re.search(r"0 of 1 tasks done, 1 running, 0 waiting, 0 failed", told)
     assert f"process {os.getpid()} on" in told
     inside.close()
     working.join(PATIENCE)
