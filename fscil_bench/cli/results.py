@@ -127,4 +127,4 @@ def _chosen(found: list[Piece], where: list[str], options: Options) -> list[Piec
 def _tell(moved: Moved, where: str) -> None:
     for remark in moved.remarks:
         say(f"warning: {remark}")
-    show(f"{moved} {where}")
+    show(moved.told(where))

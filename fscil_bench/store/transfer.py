@@ -28,6 +28,12 @@ from fscil_bench.store.runs import ARTIFACTS, SCHEMA_VERSION, read_run
 from fscil_bench.store.tensors import load_tensors, stored_digest
 
 RUNS, EPISODES, NETWORKS, CHOICES = "runs", "episodes", "networks", "choices of parameters"
+SINGULAR = {
+    RUNS: "run",
+    EPISODES: "set of episodes",
+    NETWORKS: "network",
+    CHOICES: "choice of parameters",
+}
 WEIGHTS = "weights.safetensors"
 MEMBERS = {
     RUNS: re.compile(r"runs/[^/\\]+/[^/\\]+/[0-9a-f]{16}/(run\.json|(predictions|artifacts)\.npz)"),
@@ -79,14 +85,24 @@ class Piece:
 
 @dataclass
 class Moved:
-    """What was taken over, counted by kind, and what there is to say of it."""
+    """What was taken over, by kind, how much was there and equal, and what there is to say."""
 
     counts: Counter[str] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
+    equal: int = 0
 
-    def __str__(self) -> str:
-        told = [f"{count} {kind}" for kind, count in self.counts.items() if count]
-        return ", ".join(told) or "nothing"
+    def told(self, where: str) -> str:
+        """Return it in a line; `where` says where to, as "into results"."""
+        parts = [f"{n} {SINGULAR.get(kind, kind) if n == 1 else kind}" for kind, n in self._some()]
+        *most, last = parts or ["nothing"]
+        there = f"{self.equal} {'was' if self.equal == 1 else 'were'} there already"
+        if not parts and self.equal:
+            return f"nothing new: {'all ' * (self.equal > 1 and not self.remarks)}{there}"
+        moved = f"{', '.join(most)}{' and ' * bool(most)}{last} {where}"
+        return f"{moved}; {there}" if self.equal else moved
+
+    def _some(self) -> list[tuple[str, int]]:
+        return [(kind, count) for kind, count in self.counts.items() if count]
 
 
 def pieces(results: Path, remarks: list[str]) -> Iterator[Piece]:
@@ -135,7 +151,7 @@ def merge(sources: Mapping[str, Path], target: Path) -> Moved:
             raise UsageError(f"{name}: no folder of results{told}")
     moved = Moved()
     folders = {str(target): target, **sources}
-    kept, conflicts = _brought_together(folders, target, moved.remarks)
+    kept, conflicts, equal = _brought_together(folders, target, moved.remarks)
     if conflicts:
         more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
         raise StoreError(
@@ -146,6 +162,7 @@ def merge(sources: Mapping[str, Path], target: Path) -> Moved:
     for piece in kept:
         place = target / piece.place
         if piece.path == place:
+            moved.equal += piece.place in equal
             continue
         if piece.kind in (RUNS, EPISODES) and place.exists() and _is_newer(place):
             moved.remarks.append(f"{place}: of a newer fscil-bench, left as it is")
@@ -157,10 +174,11 @@ def merge(sources: Mapping[str, Path], target: Path) -> Moved:
 
 def _brought_together(
     folders: Mapping[str, Path], target: Path, remarks: list[str]
-) -> tuple[list[Piece], list[str]]:
-    """Return one piece of work for each place in some folders, and where runs contradict."""
+) -> tuple[list[Piece], list[str], set[Path]]:
+    """Return a piece of work for each place in some folders, where runs contradict, and agree."""
     kept: dict[Path, tuple[str, Piece]] = {}
     conflicts: list[str] = []
+    equal: set[Path] = set()
     for name, folder in folders.items():
         for piece in pieces(folder, remarks):
             if piece.kind == NETWORKS and not (target / piece.place).exists():
@@ -179,13 +197,14 @@ def _brought_together(
                 remarks.append(f"{told}: that of {owner} is kept ({error})")
                 continue
             if same:
+                equal.add(piece.place)
                 if _has_arrays(piece) and not _has_arrays(first):
                     kept[piece.place] = name, piece
             elif piece.kind in (RUNS, EPISODES):
                 conflicts.append(told)
             else:
                 remarks.append(f"{told} differ; that of {owner} is kept")
-    return [piece for _, piece in kept.values()], conflicts
+    return [piece for _, piece in kept.values()], conflicts, equal
 
 
 def export(found: Iterable[Piece], file: Path) -> Moved:

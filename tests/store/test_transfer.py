@@ -52,7 +52,10 @@ def test_what_two_labs_made_lies_in_one_folder(labs: list[Store], tmp_path: Path
     assert whole == tree(labs[1].results) | tree(labs[0].results)
     assert len(Store(tmp_path / "c").runs()[0]) == 3
     again = call("merge", labs[0].results, "--out", tmp_path / "c")
-    assert again.output == f"nothing into {tmp_path / 'c'}\n"
+    assert again.output == "nothing new: all 2 were there already\n"
+    call("merge", labs[1].results, "--out", tmp_path / "d")
+    third = call("merge", labs[0].results, "--out", tmp_path / "d")
+    assert third.output == f"1 run into {tmp_path / 'd'}; 1 was there already\n"
 
 
 def test_one_key_and_two_predictions_are_an_error_that_names_both(
@@ -81,7 +84,7 @@ def test_named_arrays_come_along_and_the_first_network_stays(
         save_tensors(file, {"w": torch.full((2,), value)}, {})
     (b.representation_folder("0" * 16) / "checkpoint.safetensors").write_bytes(b"half")
     moved = merge({"A": a.results, "B": b.results}, tmp_path / "c")
-    assert str(moved) == "3 runs, 1 networks"
+    assert moved.told("into C") == "3 runs and 1 network into C"
     assert moved.remarks == [
         f"representations/{'0' * 16} of A and of B differ; that of A is kept",
     ]
@@ -108,7 +111,7 @@ def test_an_archive_gives_back_what_was_packed(labs: list[Store], tmp_path: Path
     file = tmp_path / "supplement.zip"
     words = ("export", file, "--results", b.results)
     done = call(*words, "--where", "method=ldc", "--where", "steps=8")
-    assert (done.exit_code, done.output) == (0, f"1 runs in {file}\n")
+    assert (done.exit_code, done.output) == (0, f"1 run in {file}\n")
     first = file.read_bytes()
     assert call(*words).exit_code == 2, "it is there already"
     call(*words, "--where", "method=ldc", "--force")
