@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -177,6 +177,7 @@ class _Execution:
         coming = as_completed(list(futures.values()), raise_errors=False)
         nodes = {futures[key].key: self.graph.nodes[key] for key in futures}
         done, weight, started = 0, 0.0, time.monotonic()
+        ready: set[str] = set()
         while done < len(futures):
             for future in coming.next_batch(block=False):
                 if future.status in ("lost", "pending"):
@@ -184,6 +185,7 @@ class _Execution:
                     continue
                 self._finished(nodes[future.key], future)
                 done += 1
+                ready.add(nodes[future.key].key)
                 weight += self._weights[nodes[future.key].key]
             if self.pool.client.status != "running":
                 raise self._gone()
@@ -192,6 +194,8 @@ class _Execution:
                 running = self._running(nodes)
                 titles = tuple(map(self._far, running))
                 reached = weight + sum(map(self._reached, running))
+                if not foreseeable(self.graph, self._weights, ready):
+                    reached = 0.0  # of which no time is told
                 left = (sum(self._weights.values()) - reached) / reached if reached else None
                 left = None if left is None else left * (time.monotonic() - started)
                 status.write(done, self.failed_nodes, len(futures), titles, left)
@@ -372,6 +376,20 @@ def _absolute(row: Row) -> RunRequest:
     if request.index_list is not None:
         changes["index_list"] = request.index_list.absolute()
     return replace(request, **changes)
+
+
+def foreseeable(graph: Graph, weights: Mapping[str, float], done: Collection[str]) -> bool:
+    """Return whether time left can be told: times of most work known, or a fifth of runs done.
+
+    Args:
+        graph: the grid.
+        weights: what share of the whole each node is.
+        done: keys of the nodes that are finished.
+    """
+    known = sum(weights[node.key] for node in graph.nodes.values() if node.seconds is not None)
+    runs = graph.of("runs")
+    finished = sum(node.key in done for node in runs)
+    return known > sum(weights.values()) / 2 or 0 < len(runs) <= 5 * finished
 
 
 def _weights(nodes: Sequence[Node]) -> dict[str, float]:

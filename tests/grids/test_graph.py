@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import fscil_bench as fb
 from fscil_bench.cli.app import app
 from fscil_bench.errors import FscilError
+from fscil_bench.grids.execution import foreseeable
 from fscil_bench.grids.graph import Graph, Row, graph_of, rows_of
 from fscil_bench.grids.times import Times
 from fscil_bench.request import RunRequest
@@ -94,6 +95,22 @@ def test_what_is_stored_is_not_made_and_tells_the_time_of_the_rest(toy: Any) -> 
     assert planned(bench, rows).stored["learnt"] == 1
     apart = planned(bench, rows, shared=False)
     assert len(apart.of("view")) == 2, "workers that do not see the cache compute them"
+
+
+def test_time_left_is_told_once_it_is_more_than_a_guess(new_toy: Any) -> None:
+    bench = new_toy.bench()
+    graph = planned(bench, rows_of(bench, requests(new_toy, seeds=10)[:10]), workers=10)
+    weights = dict.fromkeys(graph.nodes, 1.0)
+    runs = [node.key for node in graph.of("runs")]
+    rest = [key for key in graph.nodes if key not in runs]
+    assert (len(runs), len(rest)) == (10, 3)
+    assert not foreseeable(graph, weights, [*rest, runs[0]])
+    assert foreseeable(graph, weights, [*rest, *runs[:2]]), "a fifth of the runs is done"
+    for key in runs[:6]:
+        graph.nodes[key] = replace(graph.nodes[key], seconds=5.0)
+    assert not foreseeable(graph, weights, [])
+    graph.nodes[runs[6]] = replace(graph.nodes[runs[6]], seconds=5.0)
+    assert foreseeable(graph, weights, []), "times are known of most of the weight"
 
 
 def test_a_network_takes_its_epochs_at_the_time_of_one(toy: Any) -> None:
