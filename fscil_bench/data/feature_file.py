@@ -167,6 +167,13 @@ def read_feature_file(path: Path) -> FeatureFile:
         ) from error
 
 
+PLAIN = {
+    ".pt": "tensors (torch.from_numpy) and lists of texts",
+    ".npz": "plain arrays, texts with .astype(str)",
+}
+"""What is none, by the ending of the file."""
+
+
 def _unread(path: Path, error: Exception) -> str:
     """Return why a library could not read a file; of its advice how to do so without care, none."""
     text = str(error)
@@ -176,7 +183,7 @@ def _unread(path: Path, error: Exception) -> str:
         begins = file.read(3)
     if named or text.startswith("Object arrays") or re.match(PICKLE, begins):
         what = f" (it names {named[1]})" if named else ""
-        return f"pickled objects are refused{what}; save plain arrays"
+        return f"pickled objects are refused{what}; save {PLAIN.get(path.suffix, 'plain arrays')}"
     reason = "" if unpickling or "allow_pickle" in text else re.sub(r"\s+", " ", text)[:200]
     told = type(error).__name__ + f": {reason}" * bool(reason)
     return f"cannot be read as {path.suffix} ({told}): damaged or cut short: copy it again"

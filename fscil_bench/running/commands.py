@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fscil_bench.defaults import REPRESENTATION
@@ -110,31 +111,35 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     if brought.seed:
         words += ["--representation-seed", str(brought.seed)]
     changed = changes(protocol, registry)
-    if brought.network:
+    from_file = brought.backbone == FEATURES
+    if brought.network or from_file:  # no recipe is followed
         changed = {n: value for n, value in changed.items() if n not in Recipe.model_fields}
+    if from_file:
+        changed.pop("backbone", None)
     words += override_words(changed)
     words += _network_words(brought, registry)
     words += _feature_words(spec, registry)
-    words += ["--precision", brought.precision] if brought.backbone != FEATURES else []
+    words += ["--precision", brought.precision] if not from_file else []
     if brought.devices > 1 and not brought.network:
         words += ["--devices", str(brought.devices)]
     words += ["--views", spec.views] if spec.views != "plain" else []
     defaults = default_params(registry, "method", spec.method, protocol)
     words += _settings("--set", spec.params, defaults)
     defaults = default_params(registry, "representation", brought.name, protocol)
-    if not brought.network and brought.backbone != FEATURES:
+    if not brought.network and not from_file:
         words += _settings("--set-representation", brought.params, defaults)
     return f"fscil-bench run {shlex.join(words)}"
 
 
 def _feature_words(spec: RunSpec, registry: Registry) -> list[str]:
-    """Return the option that names a file of features, unless the protocol does."""
+    """Return the option that names a file of features, unless the protocol names that very file."""
+    file = features_name(spec.representation)
     name = spec.protocol.name.removesuffix(SUFFIX)
     known = registry.plugins.get("protocol", {}).get(name)
-    named = spec.protocol.dataset == FEATURES or (known is not None and known.value.features)
-    if spec.representation.backbone != FEATURES or named:
+    named = known.value.features if known is not None else None
+    if not file or (named and Path(named).stem == file):
         return []
-    return ["--features", f"{UNKNOWN_FOLDER}/{features_name(spec.representation)}"]
+    return ["--features", f"{UNKNOWN_FOLDER}/{file}"]
 
 
 def _network_words(brought: RepresentationSpec, registry: Registry) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +371,16 @@ def test_a_scanned_file_is_a_protocol(toy: Any, exported: Path, tmp_path: Path) 
     assert (protocol.name, protocol.dataset, protocol.sessions) == ("my", "features", 3)
     # Keys of classes are in the file, so that the same shots are drawn.
     assert np.array_equal(run.predictions, toy.run(features=exported).predictions)
+    told = command_for(run.spec, load_registry())
+    assert "--protocol PATH/TO/my.toml" in told and told.endswith("--features PATH/TO/exported")
+    assert "--epochs" not in told and "--backbone" not in told, "which a run on features refuses"
+    other = tmp_path / "other.npz"
+    shutil.copy(exported, other)
+    by_hand = fb.run("ncm", toml, **settings(toy, protocol=None, features=other))
+    known = load_registry()
+    known.add_protocol_file(toml)
+    assert "--features" not in command_for(run.spec, known), "the protocol names it"
+    assert command_for(by_hand.spec, known).endswith("--features PATH/TO/other")
     card = fb.make_report("card", toml, methods="ncm", **settings(toy, protocol=None)).text
     assert f"features: from a file: {run.spec.representation.pretraining}." in card
     assert "representation's code: none, nothing is trained" in card and "image size" not in card
