@@ -182,11 +182,11 @@ def wanted_commands(wanted: Iterable[Wanted], registry: Registry) -> list[str]:
     for (line, told), own_methods in methods.items():
         same = replace(line, method=",".join(own_methods), representation=""), told
         representations.setdefault(same, []).append(line.representation)
-    return [
-        f"fscil-bench {shlex.join([*replace(line, representation=','.join(own)).words, *last])}"
-        for (line, told), own in representations.items()
-        for last in [("--seeds", told)]
-    ]
+    commands = []
+    for (line, told), names in representations.items():
+        words = replace(line, representation=",".join(names)).words
+        commands.append(f"fscil-bench {shlex.join([*words, '--seeds', told])}")
+    return commands
 
 
 @dataclass(frozen=True)
