@@ -64,14 +64,18 @@ class PlainImages(Dataset[tuple[torch.Tensor, int]]):
 
 
 def training(
-    images: np.ndarray, labels: np.ndarray, device: torch.device, precision: Precision
+    images: np.ndarray,
+    labels: np.ndarray,
+    device: torch.device,
+    precision: Precision,
+    name: str = "cosine",
 ) -> BaseTraining:
-    """Return the base training of the suite on these images."""
+    """Return the suite's base training of a representation on these images."""
     registry = load_registry()
-    plugin, (backbone, _) = registry.get("representation", "cosine"), registry.backbone("resnet20")
+    plugin, (backbone, _) = registry.get("representation", name), registry.backbone("resnet20")
     params = plugin.value.Params()
     spec = RepresentationSpec(
-        name="cosine",
+        name=name,
         params=params_dict(params),
         seed=0,
         dataset="benchmark",

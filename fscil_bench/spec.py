@@ -14,6 +14,8 @@ from fscil_bench.protocol import FEATURES, ImageSpec, Protocol, Recipe
 Precision = Literal["fp32", "bf16"]
 Views = Literal["plain", "flip"]
 """How features are read: of the image alone, or averaged with those of its mirror image."""
+UNMATCHED = "labels and order of samples as the file of features has them"
+"""The flag of a run whose features were held against no copy of the data set."""
 
 
 class RepresentationSpec(BaseModel):

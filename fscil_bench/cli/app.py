@@ -242,7 +242,10 @@ def report(
     ] = None,
     run_missing: Annotated[
         bool,
-        typer.Option("--run-missing", help="Make the runs that it needs and that are not stored."),
+        typer.Option(
+            "--run-missing",
+            help="Make what is not stored of runs that it needs by itself, as studies do.",
+        ),
     ] = False,
     strict: Annotated[
         bool,

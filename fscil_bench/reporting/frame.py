@@ -16,10 +16,11 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.request import Selection
+from fscil_bench.spec import UNMATCHED, features_name
 from fscil_bench.store.runs import StoredRun
 
-UNOFFICIAL = "unofficial data"
-"""How the flag begins that a run with another copy of the data has."""
+UNOFFICIAL = ("unofficial data", UNMATCHED)
+"""How flags begin of runs on data that are not, or not known to be, the published ones."""
 
 _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "key": lambda run: run.key,
@@ -27,6 +28,7 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "method": lambda run: run.spec.method,
     "params": lambda run: json.dumps(run.spec.params, sort_keys=True),
     "representation": lambda run: run.spec.representation.name,
+    "features": lambda run: features_name(run.spec.representation),
     "representation_params": lambda run: json.dumps(run.spec.representation.params, sort_keys=True),
     "representation_seed": lambda run: run.spec.representation.seed,
     "seed": lambda run: run.spec.seed,
@@ -133,8 +135,9 @@ class Results:
 def results_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
     """Return one row for each run and session; accuracies are fractions.
 
-    `params` and `representation_params` are JSON, `parameters` says how they came about, `official`
-    whether the data are the published ones. Only runs of one `row` and `version` may be averaged:
+    `params` and `representation_params` are JSON, `parameters` says how they came about, `features`
+    names the file that stood for a representation, if any, `official` says whether the data are
+    known to be the published ones. Only runs of one `row` and `version` may be averaged:
     they differ in their seeds alone.
 
     Raises:

@@ -32,7 +32,7 @@ from fscil_bench.request import RunRequest
 from fscil_bench.running.datasets import Datasets
 from fscil_bench.running.feature_runs import refuse_negative, refuse_unfit
 from fscil_bench.running.sessions import CanonicalShots, hold_out
-from fscil_bench.spec import Precision, RepresentationSpec, RunSpec
+from fscil_bench.spec import UNMATCHED, Precision, RepresentationSpec, RunSpec
 from fscil_bench.training.compute import faster_precision
 from fscil_bench.training.distributed import DistributedTraining, Rank, refuse_indivisible
 from fscil_bench.training.features import is_begun
@@ -388,7 +388,7 @@ class FromFile(Origin):
         train, test = dataset.train, dataset.test
         told = {
             "order": "features matched to samples by order",
-            "file": "labels and order of samples as the file of features has them",
+            "file": UNMATCHED,
         }
         own = dataset.name == FEATURES  # nothing that it could have been matched with
         found = [told[dataset.matching]] if dataset.matching in told and not own else []

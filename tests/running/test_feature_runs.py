@@ -19,6 +19,7 @@ from fscil_bench.grids.graph import rows_of
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.reporting.evaluation import Evaluation
+from fscil_bench.reporting.frame import results_frame
 from fscil_bench.request import RunRequest
 from fscil_bench.running.commands import command_for
 from fscil_bench.running.feature_runs import lacking
@@ -223,6 +224,9 @@ def test_a_file_is_the_data_set_where_there_is_none(
     assert np.array_equal(with_data.predictions, without.predictions)
     flag = "labels and order of samples as the file of features has them"
     assert without.record.flags == (flag,)
+    told = results_frame([with_data, without]).drop_duplicates("key")
+    assert told["features"].tolist() == [exported.stem, exported.stem]
+    assert told["official"].tolist() == [True, False]
     fingerprints = {run.spec.representation.data_fingerprint for run in (with_data, without)}
     assert len(fingerprints) == 1
 
