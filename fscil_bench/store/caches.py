@@ -31,7 +31,7 @@ KINDS = {
 
 FILES = {
     "images": re.compile(r"meta\.json|(train|test)(_[a-z]+)?\.(bin|npy)"),
-    "features": re.compile(r"done\.json|features\.npy"),
+    "features": re.compile(r"done\.json|features\.npy|part-\d+\.npy"),
     "pretrained": re.compile(r"tensors\.safetensors"),
     "precision": re.compile(r"measured\.json"),
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +23,7 @@ from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
 from fscil_bench.spec import RepresentationSpec, Views
 from fscil_bench.store.caches import changed_file
-from fscil_bench.store.files import replaced_folder, write_text
+from fscil_bench.store.files import replaced_file, replaced_folder, write_text
 from fscil_bench.store.runs import Store
 from fscil_bench.store.tensors import stored_digest
 from fscil_bench.training.loop import LabelledImages, as_it_is, extract_features
@@ -31,7 +34,10 @@ VIEWS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 """The ways in which an image (n, S, S, 3) can be shown; rotations are counter-clockwise."""
 
-_MIRRORED = "-mirrored"
+KEPT_EVERY = 60.0
+"""Seconds after which features that are computed are kept, so that a stop loses no more."""
+
+_MIRRORED, _PARTS = "-mirrored", "-parts"
 
 
 @dataclass(frozen=True)
@@ -89,17 +95,40 @@ class FeatureSource:
             turned = VIEWS[name](images)
             return turned.flip(2) if mirrored else turned
 
-        members, blocks, done = np.arange(len(array)), [], 0
+        members = np.arange(len(array))
         known = self.known if (half, view) == ("train", "plain") else None
         if known is not None:
-            members, blocks = np.setdiff1d(members, known[0]), [known[1]]
+            members = np.setdiff1d(members, known[0])
         chosen = LabelledImages(array.images, members, array.labels[members])
-        with (
-            replaced_folder(folder, "done.json") as new,
-            self.progress.task(title, len(members)) as task,
-        ):
+        parts = folder.with_name(folder.name + _PARTS)
+        with replaced_folder(folder, "done.json") as new:
+            features = self._extracted(title, chosen, shown, parts)
+            if known is not None:
+                order = np.argsort(np.concatenate([known[0], members]))
+                features = np.concatenate([known[1], features])[order]
+            np.save(new / "features.npy", features)
+            digest = file_digest(new / "features.npy")
+            write_text(new / "done.json", json.dumps({"features.npy": digest}))
+        shutil.rmtree(parts, ignore_errors=True)
+
+    def _extracted(
+        self,
+        title: str,
+        chosen: LabelledImages,
+        shown: Callable[[torch.Tensor], torch.Tensor],
+        parts: Path,
+    ) -> np.ndarray:
+        """Return features (n, D); what `parts` holds of them is taken, and a stop keeps more."""
+        blocks = _kept(parts)
+        first = done = sum(map(len, blocks))
+        if done:
+            self.progress.say(f"{title}: going on after {done} of {len(chosen)} images")
+        left = LabelledImages(chosen.images, chosen.members[done:], chosen.labels[done:])
+        fresh: list[np.ndarray] = []
+        kept = time.monotonic()
+        with self.progress.task(title, len(chosen)) as task:
             for block in extract_features(
-                self.trained.backbone, chosen, self.spec, self.device, shown
+                self.trained.backbone, left, self.spec, self.device, shown
             ):
                 if not bool(torch.isfinite(block).all()):
                     raise FscilError(
@@ -107,15 +136,30 @@ class FeatureSource:
                         f"{done} to {done + len(block) - 1}; train it again, with a lower lr or "
                         "--precision fp32"
                     )
-                blocks.append(block.numpy())
+                fresh.append(block.numpy())
                 done += len(block)
                 task.update(done)
-            features = np.concatenate(blocks)
-            if known is not None:
-                features = features[np.argsort(np.concatenate([known[0], members]))]
-            np.save(new / "features.npy", features)
-            digest = file_digest(new / "features.npy")
-            write_text(new / "done.json", json.dumps({"features.npy": digest}))
+                if time.monotonic() - kept > KEPT_EVERY:
+                    blocks.append(_keep(parts, first, fresh))
+                    first, fresh, kept = done, [], time.monotonic()
+        return np.concatenate([*blocks, *fresh])
+
+
+def _kept(parts: Path) -> list[np.ndarray]:
+    """Return, in order, what a stopped extraction has kept: files named by their first row."""
+    found: list[np.ndarray] = []
+    with suppress(OSError, ValueError, EOFError):  # what cannot be read is computed again
+        while True:
+            found.append(np.load(parts / f"part-{sum(map(len, found))}.npy"))
+    return found
+
+
+def _keep(parts: Path, start: int, blocks: list[np.ndarray]) -> np.ndarray:
+    """Keep blocks of features (b, D), of which the first is row `start`; return them as one."""
+    rows = np.concatenate(blocks)
+    with replaced_file(parts / f"part-{start}.npy") as new, new.open("wb") as file:
+        np.save(file, rows)
+    return rows
 
 
 def check_views(owner: str, views: tuple[str, ...]) -> None:

@@ -16,11 +16,12 @@ from fscil_bench.progress import Silent
 from fscil_bench.protocol import ImageSpec, Recipe
 from fscil_bench.representation import TrainedRepresentation
 from fscil_bench.spec import RepresentationSpec
+from fscil_bench.store.caches import foreign
 from fscil_bench.store.runs import Store
 from fscil_bench.store.tensors import save_tensors
 from fscil_bench.training.features import VIEWS, FeatureSource, check_views, stored_features
 
-SIZE = 4
+SIZE, KEY = 4, "0123456789abcdef"
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, SIZE, SIZE, 3)).astype(np.uint8)
 
 
@@ -36,7 +37,7 @@ class Flat(nn.Module):
 
 def source(tmp_path: Path) -> FeatureSource:
     store = Store(tmp_path / "r", tmp_path / "c")
-    weights = store.representation_folder("k") / "weights.safetensors"
+    weights = store.representation_folder(KEY) / "weights.safetensors"
     save_tensors(weights, {"w": torch.zeros(1)}, {})
     spec = RepresentationSpec(
         name="flat",
@@ -53,7 +54,7 @@ def source(tmp_path: Path) -> FeatureSource:
         code="",
         engine="",
     )
-    trained = TrainedRepresentation("k", Flat(), torch.zeros(1, 1), 1.0)
+    trained = TrainedRepresentation(KEY, Flat(), torch.zeros(1, 1), 1.0)
     return FeatureSource(trained, spec, store, torch.device("cpu"), Silent())
 
 
@@ -77,15 +78,55 @@ def test_views_are_turned_or_averaged_with_the_mirror_image(tmp_path: Path) -> N
 
 def test_features_are_computed_once_and_read_for_reports(tmp_path: Path) -> None:
     made = source(tmp_path)
-    assert stored_features(made.store, "k", 5, 5, "flip") is None
+    assert stored_features(made.store, KEY, 5, 5, "flip") is None
     first = [made.load_half(images(), half, "plain", "flip") for half in ("train", "test")]
     calls = Flat.calls
     assert np.array_equal(made.load_half(images(), "train", "plain", "flip"), first[0])
     assert Flat.calls == calls
-    stored = stored_features(made.store, "k", 5, 5, "flip")
+    stored = stored_features(made.store, KEY, 5, 5, "flip")
     assert stored is not None and np.array_equal(stored.test, first[1])
-    plain = stored_features(made.store, "k", 5, 5)
+    plain = stored_features(made.store, KEY, 5, 5)
     assert plain is not None and not np.array_equal(plain.test, first[1])
+
+
+def test_a_stopped_extraction_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five images, two at once, four are kept when the third call is interrupted."""
+    monkeypatch.setattr("fscil_bench.training.loop.EVALUATION_BATCH", 2)
+    monkeypatch.setattr("fscil_bench.training.features.KEPT_EVERY", 0.0)
+    whole = source(tmp_path / "whole").load_half(images(), "train", "plain")
+    made, calls = source(tmp_path), Flat.calls
+
+    def forward(self: Flat, x: torch.Tensor) -> torch.Tensor:
+        if Flat.calls == calls + 2:
+            raise KeyboardInterrupt
+        return plain(self, x)
+
+    plain = Flat.forward
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Flat, "forward", forward)
+        made.load_half(images(), "train", "plain")
+    assert stored_features(made.store, KEY, 5, 5) is None
+    kept = sorted((tmp_path / "c").rglob("part-*.npy"))
+    assert [file.name for file in kept] == ["part-0.npy", "part-2.npy"]
+    assert not list(foreign(tmp_path / "c")), "`data clear` knows them"
+
+    calls = Flat.calls
+    assert np.array_equal(made.load_half(images(), "train", "plain"), whole)
+    assert Flat.calls == calls + 1
+    assert not list((tmp_path / "c").rglob("part-*.npy"))
+
+
+def test_a_damaged_part_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fscil_bench.training.loop.EVALUATION_BATCH", 2)
+    monkeypatch.setattr("fscil_bench.training.features.KEPT_EVERY", 0.0)
+    made = source(tmp_path)
+    first = made.load_half(images(), "train", "plain")
+    (folder,) = (tmp_path / "c" / "features").iterdir()
+    parts = folder.rename(folder.with_name(folder.name + "-parts"))
+    (parts / "part-0.npy").write_bytes(b"\x93NUMPY")
+    assert np.array_equal(made.load_half(images(), "train", "plain"), first)
 
 
 def test_damaged_features_are_refused_with_what_to_do(tmp_path: Path) -> None:
