@@ -141,6 +141,19 @@ def test_cecs_training_by_hand() -> None:
     assert row("cifar100", "C-FSCIL").counterpart is None
 
 
+def test_orcos_training_by_hand() -> None:
+    """Phase 1 keeps the epoch that is best on the base test images, phase 2 the projector."""
+    for protocol, epochs, backbone in (
+        ("cifar100", "300", "ResNet12"),
+        ("mini_imagenet", "400", "ResNet18"),
+    ):
+        found = row(protocol, "OrCo")
+        assert found.counterpart == Counterpart("orco", {}, "orco", {})
+        assert found.test_chosen and (found.terms.epochs, found.backbone) == (epochs, backbone)
+        told = found.training
+        assert (told.batch_size, told.lr, told.precision) == ("512", "0.8", "fp16")
+
+
 def test_no_table_names_a_place_on_a_machine() -> None:
     for path in Path(FOLDER).glob("published*.csv"):
         text = path.read_text(encoding="utf-8")
