@@ -28,6 +28,7 @@ from fscil_bench.cli.options import (
     Overrides,
     command,
     complain,
+    heed_termination,
     listed,
     naming_places,
     open_workbench,
@@ -407,4 +408,5 @@ def _registry(options: Options) -> Registry:
 def main() -> None:
     """Run the command line; what it writes survives any encoding of its streams."""
     survive_encodings()
+    heed_termination()
     app()

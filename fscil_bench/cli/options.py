@@ -8,6 +8,7 @@ import inspect
 import io
 import re
 import shlex
+import signal
 import sys
 import traceback
 import unicodedata
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
@@ -36,6 +38,11 @@ NO_TEXTS: list[str] = []
 """The default of options that can be repeated; typer reads it, nothing changes it."""
 
 Command = Callable[..., None]
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as batch systems send it before they kill: it stops work as Ctrl-C does."""
+
 
 METHODS = "Methods, comma-separated or repeated; all-frozen, all-images or all stand for many."
 Methods = Annotated[list[str], typer.Option("--method", "-m", help=METHODS)]
@@ -274,12 +281,13 @@ def _explained(debug: bool, typed: Sequence[str]) -> Iterator[None]:
         if error.remedy:
             say(f"the whole command: {shlex.join(['fscil-bench', *typed, *error.remedy])}")
         raise typer.Exit(error.exit_code) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         say(
             "interrupted: finished runs and epochs are kept, and the same command goes on from "
             "there"
         )
-        raise typer.Exit(130) from None
+        number = signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
+        raise typer.Exit(128 + number) from None
     except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
         raise
     except OSError as error:
@@ -408,6 +416,16 @@ LOOKALIKES = {
     "·": ".",
 }
 """What is written instead where an encoding lacks a character."""
+
+
+def heed_termination() -> None:
+    """Let SIGTERM stop work as Ctrl-C does, so that locks and temporary files are removed."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, stop)
 
 
 def survive_encodings() -> None:

@@ -163,22 +163,24 @@ def opened(workers: Workers, options: Options) -> Iterator[Pool]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C count once the block is done, and never in processes that its threads start.
+    """Let Ctrl-C and SIGTERM count once the block is done, Ctrl-C never in processes it starts.
 
     Dask cannot undo half a start, and a process that still imports would write a traceback.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    pressed: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    sent: list[int] = []
+    stops = signal.SIGINT, signal.SIGTERM
+    handlers = {each: signal.signal(each, lambda number, _: sent.append(number)) for each in stops}
     try:
         with _masked():
             yield
     finally:
-        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
-    if pressed and callable(handler):
-        handler(signal.SIGINT, None)
+        for each, handler in handlers.items():
+            signal.signal(each, handler or signal.SIG_DFL)
+    for number in sent[:1]:
+        signal.raise_signal(number)
 
 
 @contextmanager

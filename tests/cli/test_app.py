@@ -262,7 +262,9 @@ def test_a_damaged_run_is_named_and_the_others_are_listed(folder: Path, tmp_path
     assert f"remove the folder {damaged.parent}" in again.output
 
 
-def test_ctrl_c_in_training_keeps_the_epochs_and_resumes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_in_training_keeps_the_epochs_and_resumes(tmp_path: Path, number: int) -> None:
+    """Ctrl-C, and SIGTERM as batch systems send it: the code is 128 + the signal's number."""
     words = [sys.executable, "-c", "from fscil_bench.cli.app import main; main()", "run", *WITH_TOY]
     words += ["--method", "ncm", "--epochs", "1000", "--precision", "fp32"]
     words += ["--results", str(tmp_path / "r"), "--cache", str(tmp_path / "c")]
@@ -273,9 +275,9 @@ def test_ctrl_c_in_training_keeps_the_epochs_and_resumes(tmp_path: Path) -> None
     while not list(tmp_path.glob("r/representations/*/checkpoint.safetensors")):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert "interrupted" in errors
     assert "Traceback" not in errors
     assert list(tmp_path.glob("r/representations/*/checkpoint.safetensors"))

@@ -12,9 +12,10 @@ from fscil_bench.grids.workers import uninterrupted
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are not masked there")
-def test_an_interrupt_while_workers_start_counts_once_they_have() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_while_workers_start_counts_once_they_have(number: int) -> None:
     done, masks = threading.Event(), []
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(number, signal.default_int_handler)
 
     def starting() -> None:
         done.wait()
@@ -24,12 +25,13 @@ def test_an_interrupt_while_workers_start_counts_once_they_have() -> None:
     try:
         with pytest.raises(KeyboardInterrupt), uninterrupted():
             thread.start()
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
             done.set()
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(number) is signal.default_int_handler
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
     assert done.is_set(), "the block was gone through"
     thread.join()
-    assert signal.SIGINT in masks[0], "what the thread starts does not hear of it, later neither"
+    assert signal.SIGINT in masks[0], "what the thread starts does not hear Ctrl-C, later neither"
+    assert signal.SIGTERM not in masks[0], "but it can be ended"
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
