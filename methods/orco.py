@@ -355,8 +355,9 @@ class OrcoRepresentation(Representation):
     projector (D → 2,048 → 128) is dropped afterwards.
 
     Deviations: recipe and augmentation are the protocol's (released: LARS, batch 512, 300 epochs on
-    CIFAR100 and 400 on mini-ImageNet, strong colour changes); on CUB200 the paper has no phase 1,
-    but ImageNet weights. The base classifier handed on is the running mean of unit features.
+    CIFAR100 and 400 on mini-ImageNet, AutoAugment or RandAugment and erasing); on CUB200 there is
+    no phase 1, but ImageNet weights. The base classifier handed on is the running mean of unit
+    features.
     """
 
     name = "orco"

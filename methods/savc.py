@@ -121,9 +121,9 @@ class SavcRepresentation(Representation):
     Rows are handed on of the images as they are. One step costs about 7 times `cosine` with two
     virtual classes, 45 times with twelve.
 
-    Deviations: the recipe and the view that is classified are the protocol's; crops are read with
-    bilinear interpolation and colours changed in YIQ (docs/methods/savc.md). Defaults are the
-    released values for CIFAR100.
+    Deviations: the recipe and the view that is classified are the protocol's; crops are of an
+    image's central square, as the network is shown it, read with bilinear interpolation, and
+    colours changed in YIQ (docs/methods/savc.md). Defaults are the released values for CIFAR100.
     """
 
     name = "savc"

@@ -51,7 +51,9 @@ class F2m(TrainedNearestMean):
 
     As released, where the paper leaves it open: gradients are rounded to multiples of `width` / 4
     a step; queries meet means that are brought to length 1, which is the cosine; on CUB200 and
-    mini-ImageNet sessions train nothing (`epochs` 0). See docs/methods/f2m.md.
+    mini-ImageNet sessions train nothing (`epochs` 0). Deviations: a session sees its own shots
+    (released: those of all new classes so far, whose means are renewed); on CUB200, too, means have
+    length 1. See docs/methods/f2m.md.
     """
 
     name = "f2m"
@@ -149,7 +151,7 @@ class F2mRepresentation(Representation):
     deviation only (`drift_gradient` gives it one, as the paper writes it). Sessions are method
     `f2m`. The cost is three forward passes and two backward ones.
 
-    Deviations: batches and recipe are the protocol's (released: 16 classes of 16 images, 8 on
+    Deviations: batches and recipe are the protocol's (released: 16 classes of 16 images, 32 of 8 on
     CUB200); all five levels occur (a fault of the released sampler sends −`width` / 4 to `width` /
     2); one draw has no deviation. The base classifier handed on is the running mean of unit
     features, as sessions read the features by their means. See docs/methods/f2m.md.

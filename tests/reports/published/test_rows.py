@@ -142,7 +142,7 @@ def test_cecs_training_by_hand() -> None:
 
 
 def test_orcos_training_by_hand() -> None:
-    """Phase 1 keeps the epoch that is best on the base test images, phase 2 the projector."""
+    """Phase 2 keeps the projector that is best on test images; phase 1 saves each 20th epoch."""
     for protocol, epochs, backbone in (
         ("cifar100", "300", "ResNet12"),
         ("mini_imagenet", "400", "ResNet18"),
@@ -152,6 +152,16 @@ def test_orcos_training_by_hand() -> None:
         assert found.test_chosen and (found.terms.epochs, found.backbone) == (epochs, backbone)
         told = found.training
         assert (told.batch_size, told.lr, told.precision) == ("512", "0.8", "fp16")
+        # AutoAugment takes the place of the colours and the blur that the arguments name, too.
+        assert "augment (timm" in told.augment and "jitter" not in told.augment
+
+
+def test_what_other_released_code_chose_on_test_images_by_hand() -> None:
+    """F2M's sessions load the best network; all of TOPIC's trainers pick an epoch a session."""
+    for name in PROTOCOLS:
+        for method in ("F2M", "Ft-CNN", "iCaRL", "EEIL", "TOPIC-AL"):
+            assert row(name, method).test_chosen, (name, method)
+        assert row(name, "SPPR (repo checkpoint)").terms.chosen_on_test == "none: last epoch"
 
 
 def test_no_table_names_a_place_on_a_machine() -> None:
