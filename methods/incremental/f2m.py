@@ -13,7 +13,6 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from fscil_bench.method import MethodContext
-from fscil_bench.protocol import Session
 from fscil_bench.representation import Representation, TrainingBatch
 
 from .._shared.cosine import RunningMeans
@@ -43,17 +42,17 @@ class F2m(TrainedNearestMean):
 
     Around a flat minimum the base classes' loss hardly changes, so a session may use that room. It
     trains the last `layers` convolutions' weights alone, on cross-entropy over minus the squared
-    distances of its images to its own means and to those of earlier classes; after each step
-    weights are brought back to within ± `width` / 2 of what they were after the base session. Means
-    of earlier classes are not renewed.
+    distances of its images to its own means and to those of other classes; after each step weights
+    are brought back to within ± `width` / 2 of what they were after the base session.
 
-    It stores the means, 4·C·D bytes, the network, and the base session's `layers` weights.
+    It stores the means, 4·C·D bytes, the network, the base session's `layers` weights, and
+    `exemplars` images of each new class.
 
-    As released, where the paper leaves it open: gradients are rounded to multiples of `width` / 4
-    a step; queries meet means that are brought to length 1, which is the cosine; on CUB200 and
-    mini-ImageNet sessions train nothing (`epochs` 0). Deviations: a session sees its own shots
-    (released: those of all new classes so far, whose means are renewed); on CUB200, too, means have
-    length 1. See docs/methods/f2m.md.
+    As released, where the paper leaves it open: the shots of new classes are kept, so that sessions
+    train on all of them, against the base means alone, and renew their means; gradients are rounded
+    to multiples of `width` / 4 a step; queries meet means that are brought to length 1, which is
+    the cosine (not on CUB200); on CUB200 and mini-ImageNet sessions train nothing (`epochs` 0). See
+    docs/methods/f2m.md.
     """
 
     name = "f2m"
@@ -67,7 +66,7 @@ class F2m(TrainedNearestMean):
   year = {2021}
 }"""
     published: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "cub200": {"layers": 8, "width": 2e-4, "epochs": 0},
+        "cub200": {"layers": 8, "width": 2e-4, "epochs": 0, "cosine": False},
         "cifar100": {"layers": 4, "width": 0.01, "epochs": 6, "lr": 1e-2},
         "mini_imagenet": {"layers": 8, "width": 0.016, "epochs": 0},
     }
@@ -83,6 +82,8 @@ class F2m(TrainedNearestMean):
             epochs: steps of a session.
             lr: learning rate.
             weight_decay: of the weights that are trained.
+            exemplars: shots of each new class that later sessions train on too.
+            cosine: whether queries and means are brought to length 1 before they are compared.
         """
 
         layers: Annotated[int, Field(gt=0)] = 4
@@ -90,6 +91,8 @@ class F2m(TrainedNearestMean):
         epochs: Annotated[int, Field(ge=0)] = 6
         lr: Annotated[float, Field(gt=0)] = 1e-2
         weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+        exemplars: Annotated[int, Field(ge=0)] = 5
+        cosine: bool = True
 
     params: Params
 
@@ -100,23 +103,23 @@ class F2m(TrainedNearestMean):
 
     @property
     def cosine(self) -> bool:
-        """True: means are brought to length 1, and the order of distances is that of cosines."""
-        return True
+        """Whether queries and means are compared by cosine."""
+        return self.params.cosine
 
-    def train(self, session: Session) -> None:
-        """Train the last weights on the session's images, within their range."""
-        p, generator = self.params, self.context.random.torch("session", session.index)
+    def train(
+        self, images: torch.Tensor, rows: torch.Tensor, fixed: torch.Tensor, session: int
+    ) -> None:
+        """Train the last weights within their range."""
+        p, generator = self.params, self.context.random.torch("session", session)
         if not p.width:
             return
-        assert session.images is not None
-        labels = session.labels.to(self.context.device)
         weights = list(self.weights.values())
         optimiser = torch.optim.SGD(weights, p.lr, momentum=0.9, weight_decay=p.weight_decay)
         for _ in range(p.epochs):
-            pixels = self.network.train_pixels(session.images, generator)
+            pixels = self.network.train_pixels(images, generator)
             with self.network.autocast():
                 features = self.network.backbone(pixels)
-            loss = prototype_loss(features.float(), labels, self.means)
+            loss = prototype_loss(features.float(), rows, fixed)
             for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):
                 weight.grad = rounded(slope, p.lr, p.width / (LEVELS - 1))
             optimiser.step()

@@ -10,8 +10,6 @@ import torch
 from pydantic import Field
 from torch.nn import functional as F
 
-from fscil_bench.protocol import Session
-
 from .nearest_mean import TrainedNearestMean
 
 
@@ -25,7 +23,8 @@ class Fsll(TrainedNearestMean):
     least to what the network knows, learn from the new images; all others keep what they are. The
     loss draws images of a class together and classes apart (triplets), turns the new classes'
     means away from the earlier ones (cosine), and, weighted by `penalty`, holds weights at what
-    they were (L1). Means of earlier classes are not renewed, though the network moves.
+    they were (L1). Means of earlier classes are not renewed, though the network moves
+    (`exemplars` = 5 keeps shots of new classes and renews theirs, as F2M's re-implementation does).
 
     The base session is a representation's matter: the paper adds four-way rotation prediction to
     cross-entropy, which is `rotation` with `turns = all`.
@@ -69,6 +68,7 @@ class Fsll(TrainedNearestMean):
             separation: weight of the mean cosine between new and earlier means.
             penalty: λ, weight of the L1 distance from the weights before the session.
             cosine: whether queries and means are brought to length 1 before they are compared.
+            exemplars: shots of each new class that later sessions train on too.
         """
 
         share: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -79,6 +79,7 @@ class Fsll(TrainedNearestMean):
         separation: Annotated[float, Field(ge=0)] = 1.0
         penalty: Annotated[float, Field(ge=0)] = 0.0
         cosine: bool = False
+        exemplars: Annotated[int, Field(ge=0)] = 0
 
     params: Params
 
@@ -87,20 +88,20 @@ class Fsll(TrainedNearestMean):
         """Whether queries and means are compared by cosine."""
         return self.params.cosine
 
-    def train(self, session: Session) -> None:
-        """Train the smallest weights on the session's images."""
-        assert session.images is not None
-        p, generator = self.params, self.context.random.torch("session", session.index)
-        labels = session.labels.to(self.context.device)
+    def train(
+        self, images: torch.Tensor, rows: torch.Tensor, fixed: torch.Tensor, session: int
+    ) -> None:
+        """Train the smallest weights."""
+        p, generator = self.params, self.context.random.torch("session", session)
         weights = [x for x in self.network.backbone.parameters() if x.dim() > 1]
         trained = [smallest(x.detach(), p.share) for x in weights]
         before = [x.detach().clone() for x in weights]
         optimiser = torch.optim.SGD(weights, lr=p.lr, momentum=0.9, weight_decay=p.weight_decay)
         for _ in range(p.epochs if p.share else 0):
-            pixels = self.network.train_pixels(session.images, generator)
+            pixels = self.network.train_pixels(images, generator)
             with self.network.autocast():
                 features = self.network.backbone(pixels)
-            loss = session_loss(features.float(), labels, self.means, p.margin, p.separation)
+            loss = session_loss(features.float(), rows, fixed, p.margin, p.separation)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()

@@ -100,6 +100,24 @@ def test_without_training_it_is_nearest_class_mean(cosine: bool) -> None:
     torch.testing.assert_close(made.scores(queries), -expected.square(), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("exemplars", [0, 2, 5])
+def test_kept_shots_renew_the_means_of_new_classes(exemplars: int) -> None:
+    made = learnt(Fsll, {"share": 1.0, "lr": 0.1, "exemplars": exemplars})
+    task = ToyTask(needs=Fsll.needs)
+    first, last = task.session(1), task.session(2)
+    seen = len(made.means) - last.way
+    for session, place, count in ((first, seen - first.way, exemplars), (last, seen, 5)):
+        assert session.images is not None
+        for row, label in enumerate(session.class_ids, start=place):
+            shots = session.images[session.labels == label][:count]
+            if len(shots):
+                with torch.no_grad():
+                    now = made.network.backbone(made.network.test_pixels(shots)).mean(dim=0)
+                torch.testing.assert_close(made.means[row], now, atol=1e-5, rtol=1e-4)
+    kept = min(exemplars, 3) * (len(made.means) - task.session(0).way)
+    assert len(made.kept) == len(made.kept_rows) == kept
+
+
 def test_divergence_is_reported() -> None:
     task = ToyTask(needs=Fsll.needs)
     made = start(task, Fsll, Fsll.Params(lr=1e30, share=1.0))
