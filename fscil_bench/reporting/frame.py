@@ -28,7 +28,7 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "method": lambda run: run.spec.method,
     "params": lambda run: json.dumps(run.spec.params, sort_keys=True),
     "representation": lambda run: brought_title(run.spec.representation),
-    "features": _file,
+    "features": lambda run: _file(run),
     "representation_params": lambda run: json.dumps(_brought_params(run), sort_keys=True),
     "representation_seed": lambda run: run.spec.representation.seed,
     "seed": lambda run: run.spec.seed,
