@@ -72,9 +72,8 @@ def training_facts(spec: RunSpec, registry: Registry) -> dict[str, str]:
     representation, epochs = spec.representation, spec.representation.recipe.epochs
     if representation.backbone == FEATURES:
         return {"backbone": f"features from a file: {representation.pretraining}"}
-    changed = named_values(
-        changed_params(registry, "representation", representation.name, representation.params)
-    )
+    own = "representation", representation.name, representation.params
+    changed = named_values(changed_params(registry, *own, spec.protocol))
     return {
         "backbone": f"backbone {representation.backbone}{_input(representation)}",
         "pre-training": f"pre-training {representation.pretraining}",

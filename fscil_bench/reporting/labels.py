@@ -9,7 +9,7 @@ from typing import Any
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.plugins.registry import Registry
-from fscil_bench.protocol import FEATURES
+from fscil_bench.protocol import FEATURES, Protocol
 from fscil_bench.running.commands import default_params
 from fscil_bench.spec import RunSpec
 
@@ -38,9 +38,9 @@ def row_labels(specs: Sequence[RunSpec], registry: Registry) -> list[str]:
     """Return a name for each table row: the method's title, and what tells it from its other rows.
 
     `LDC [fact, dim=20] (steps=3, epochs=5)`: in brackets the representation, unless it is the
-    baseline's; then the parameters that are not the defaults, the one parameter in which the rows
-    of a method differ if there is just one, settings that differ between them, and views that are
-    not plain.
+    baseline's; then the parameters that are neither the defaults nor the paper's for the protocol,
+    the one parameter in which the rows of a method differ if there is just one, settings that
+    differ between them, and views that are not plain.
     """
     return [str(name) for name in row_names(specs, registry)]
 
@@ -68,10 +68,17 @@ def named_values(values: Mapping[str, Any]) -> list[str]:
 
 
 def changed_params(
-    registry: Registry, kind: str, name: str, params: Mapping[str, Any]
+    registry: Registry,
+    kind: str,
+    name: str,
+    params: Mapping[str, Any],
+    protocol: Protocol | None = None,
 ) -> dict[str, Any]:
-    """Return the parameters that are not a plug-in's defaults; none if these are not known."""
-    defaults = default_params(registry, kind, name)
+    """Return the parameters that are not a plug-in's defaults; none if these are not known.
+
+    For a protocol, what its paper states for it lies over them.
+    """
+    defaults = default_params(registry, kind, name, protocol)
     return {key: v for key, v in params.items() if defaults.get(key, v) != v}
 
 
@@ -87,10 +94,10 @@ def _name(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> Row
     same = [
         s.representation.params for s in siblings if s.representation.name == representation.name
     ]
-    inner = _shown(registry, "representation", representation.name, representation.params, same)
+    inner = _shown(spec, registry, "representation", same)
     said = inner or representation.name != REPRESENTATION
     brought = f"[{', '.join([representation.name, *inner])}]" if said else ""
-    outer = _shown(registry, "method", spec.method, spec.params, [s.params for s in siblings])
+    outer = _shown(spec, registry, "method", [s.params for s in siblings])
     # A network and a file of features are not told apart by how the network was trained.
     settings = [_settings(s) for s in siblings if _from_file(s) == _from_file(spec)]
     mine = _settings(spec)
@@ -102,22 +109,22 @@ def _name(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> Row
 
 
 def _shown(
-    registry: Registry,
-    kind: str,
-    name: str,
-    params: Mapping[str, Any],
-    siblings: Sequence[Mapping[str, Any]],
+    spec: RunSpec, registry: Registry, kind: str, siblings: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return what a label says of a plug-in's parameters: the unusual and the distinguishing.
 
     Where rows differ in several parameters, one that has its default goes without saying.
     """
-    defaults = default_params(registry, kind, name)
+    own = (spec.method, spec.params)
+    if kind == "representation":
+        own = (spec.representation.name, spec.representation.params)
+    name, params = own
+    usual = default_params(registry, kind, name, spec.protocol)
     names = set(_differing(siblings))
     if len(names) > 1:
-        unsaid = {key for key in defaults if params.get(key, _ABSENT) == defaults[key]}
+        unsaid = {key for key in usual if params.get(key, _ABSENT) == usual[key]}
         names -= unsaid
-    names |= set(changed_params(registry, kind, name, params))
+    names |= set(changed_params(registry, kind, name, params, spec.protocol))
     order = [key for key in params if key in names]
     order += sorted(names - set(params))
     return named_values({key: params.get(key, _ABSENT) for key in order})

@@ -169,13 +169,17 @@ def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _shown(spec: RunSpec, registry: Registry) -> str:
-    changed = named_values(changed_params(registry, "method", spec.method, spec.params))
+    changed = named_values(
+        changed_params(registry, "method", spec.method, spec.params, spec.protocol)
+    )
     return f"{spec.method} ({', '.join(changed)})" if changed else spec.method
 
 
 def _plain_label(spec: RunSpec, registry: Registry) -> str:
     brought = spec.representation
-    changed = changed_params(registry, "representation", brought.name, brought.params)
+    changed = changed_params(
+        registry, "representation", brought.name, brought.params, spec.protocol
+    )
     views = [spec.views] if spec.views != PLAIN else []
     return ", ".join([brought_title(brought), *named_values(changed), *views])
 

@@ -206,7 +206,9 @@ def _name(spec: RunSpec, others: str, registry: Registry) -> str:
     brought, usual = spec.representation, registered_protocol(spec, registry).backbone
     words = [
         brought_title(brought),
-        *named_values(changed_params(registry, "representation", brought.name, brought.params)),
+        *named_values(
+            changed_params(registry, "representation", brought.name, brought.params, spec.protocol)
+        ),
         *([brought.backbone] * (brought.backbone not in (usual, FEATURES))),
         *([spec.views] * (spec.views != PLAIN)),
     ]

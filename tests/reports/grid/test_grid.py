@@ -175,7 +175,7 @@ def test_what_a_paper_states_is_no_parameter_set_by_hand(
     monkeypatch.setattr(PLUGINS["method", "ldc"], "published", published, raising=False)
     write([21], "ldc", {"steps": 5})
 
-    assert "| ldc (steps=5) [cosine] | 1 |" in make(GridReport).text
+    assert "| ldc [cosine] | 1 |" in make(GridReport).text
 
 
 def test_other_terms_are_left_out(
