@@ -8,7 +8,7 @@ import pytest
 from fscil_bench.plugins.registry import load_registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.choice import current, drawn_rows, plain_command
-from fscil_bench.reporting.frame import results_frame, run_frame
+from fscil_bench.reporting.frame import Results, results_frame, run_frame
 from fscil_bench.reporting.statistics import aggregate, interval
 from fscil_bench.request import Selection
 
@@ -238,7 +238,7 @@ def test_a_suggested_command_brings_the_plug_ins_that_it_needs() -> None:
     toy = Path(__file__).parents[1] / "toy"
     registry = load_registry((toy / "toy_reader.py",))
     name = registry.add_protocol_file(toy / "toy.toml")
-    command = plain_command("ncm", Selection(name), None, 0, registry)
+    command = plain_command("ncm", Results(registry, Selection(name)), None, 0)
     assert command == (
         f"fscil-bench run --plugin {toy / 'toy_reader.py'} --method ncm "
         f"--protocol {toy / 'toy.toml'} --seeds 0"
