@@ -84,7 +84,7 @@ class GridReport(Report):
             seeds=asked.seeds or SEEDS,
             split=asked.split or self.results.drawn_split(protocol),
         )
-        return _grid_runs(every, params.views, _shared(stored, registry), registry)
+        return _grid_runs(every, params.views, stored, registry)
 
     def build(self, frame: pd.DataFrame, params: Any) -> Document:
         """Return the grid, two tables of gains, and a heat map of the last session.
@@ -245,12 +245,15 @@ def _without_images(registry: Registry) -> Iterator[str]:
 
 
 def _grid_runs(
-    asked: Selection, views: Sequence[str], shared: Mapping[str, Any], registry: Registry
+    asked: Selection, views: Sequence[str], stored: Sequence[RunSpec], registry: Registry
 ) -> list[Wanted]:
     """Return the runs of the methods named on the representations named.
 
-    The overrides `shared` hold for all, but for the recipe where nothing is trained.
+    Overrides that all stored rows share hold for these too, but for the recipe where nothing is
+    trained; the ruler's stronger variant is among them unless only the other is stored.
     """
+    shared = _shared(stored, registry)
+    rulers = {variant for spec in stored if (variant := ruler_variant(spec, registry))}
     requests = [
         RunRequest(
             method,
@@ -264,7 +267,7 @@ def _grid_runs(
         )
         for brought in asked.representations
         for each in views
-        for method, params in _variants(asked.methods, brought, registry)
+        for method, params in _variants(asked.methods, brought, registry, rulers != {"default"})
         for seed in asked.seeds
     ]
     return [Wanted(request) for request in requests]
@@ -311,7 +314,7 @@ def _missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
     }
     return [
         wanted
-        for wanted in _grid_runs(asked, views, _shared(specs, registry), registry)
+        for wanted in _grid_runs(asked, views, specs, registry)
         if (
             *(wanted.request.method, bool(wanted.request.params), wanted.request.representation),
             *(wanted.request.views, wanted.request.seed),
@@ -332,13 +335,14 @@ def _shared(specs: Sequence[RunSpec], registry: Registry) -> Mapping[str, Any]:
 
 
 def _variants(
-    methods: Sequence[str], brought: str, registry: Registry
+    methods: Sequence[str], brought: str, registry: Registry, stronger: bool
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the methods that can stand on a representation, and the ruler's stronger variant."""
+    """Yield the methods that can stand on a representation, and the ruler's `stronger` variant."""
     extras = set(registry.get("representation", brought).value.extras)
     for name in methods:
         if set(registry.get("method", name).value.needs.extras) - extras:
             continue
         yield name, {}
-        if name == RULER and set(STRONGER) <= set(default_params(registry, "method", name)):
+        known = set(STRONGER) <= set(default_params(registry, "method", name))
+        if stronger and name == RULER and known:
             yield name, STRONGER

@@ -332,9 +332,13 @@ def test_run_missing_makes_what_is_missing(write: Any, store: Store, registry: R
 
     wanted = [each.request for each in GridReport(results).requests(GridReport.Params())]
 
-    assert {(each.method, each.representation) for each in wanted} == {
-        *(("ncm", "cosine"), ("ncm", "fact"), ("ldc", "cosine"), ("ldc", "fact")),
-    }
+    first = [each for each in wanted if each.seed == 0]
+    assert [(each.method, each.representation, each.params) for each in first] == [
+        ("ldc", "cosine", {}),
+        ("ncm", "cosine", {}),
+        ("ldc", "fact", {}),
+        ("ncm", "fact", {}),
+    ]
 
 
 def test_without_any_run_it_needs_every_frozen_method_on_every_representation(
