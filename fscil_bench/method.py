@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from fscil_bench.errors import UsageError
 from fscil_bench.plugins.contract import Contract
@@ -81,6 +81,16 @@ class Network:
     autocast: Callable[[], AbstractContextManager[Any]]
 
 
+class Checkpoint(Protocol):
+    """Keeps what a long `pretrain` needs to go on after a stop; gone once it has ended."""
+
+    def load(self) -> dict[str, Any] | None:
+        """Return what was saved last; None at a first start."""
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep tensors, numbers and texts, in lists and dictionaries."""
+
+
 @dataclass(frozen=True)
 class MethodContext:
     """What a method is given once, before the base session.
@@ -94,6 +104,7 @@ class MethodContext:
         network: the trainable network, for a method that declared `images`.
         final_class_count: only for a method that declared it.
         nonnegative: whether no plain feature of a base training sample is negative.
+        checkpoint: where `pretrain` may keep its state; None where nothing is kept.
     """
 
     feature_dim: int
@@ -104,6 +115,7 @@ class MethodContext:
     network: Network | None = None
     final_class_count: int | None = None
     nonnegative: bool = True
+    checkpoint: Checkpoint | None = None
 
 
 class Method(Contract):

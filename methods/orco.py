@@ -22,6 +22,7 @@ from ._shared.contrast import contrast
 from ._shared.cosine import RunningMeans, drawn_layer
 from ._shared.etf import simplex_etf
 from ._shared.network import EVALUATION_BATCH, shuffled
+from ._shared.stage import Part, epochs_left
 from ._shared.state import part_of, prefixed
 from ._shared.statistics import class_means, classifier_rows, in_space
 
@@ -171,7 +172,9 @@ class Orco(Method):
         pool = self._pool(base.images, classifier_rows(base, 0, device), random.torch("views"))
         optimiser = _sgd(model, p.base_lr, p.base_decay)
         generator = random.torch("alignment")
-        for epoch in range(p.base_epochs):
+        parts: dict[str, Part] = {"projector": model, "optimiser": optimiser}
+        kept = self.context.checkpoint
+        for epoch in epochs_left(p.base_epochs, parts, generator, progress, kept):
             _set_rate(optimiser, rate(p.base_lr, epoch, p.base_epochs, p.base_warm_up))
             for indices in shuffled(len(pool.rows), p.base_batch, generator):
                 views, rows = pool.pair(indices, generator)
@@ -184,7 +187,6 @@ class Orco(Method):
                 _step(
                     optimiser, loss + F.cross_entropy(logits, rows.repeat(2)), "base_lr", p.base_lr
                 )
-            progress((epoch + 1) / p.base_epochs)
         _refuse_diverged(self._means(base, model), "base_lr", p.base_lr)
         learnt = {k: v.detach().cpu() for k, v in prefixed("projector.", model).items()}
         return {"targets": targets.cpu(), **learnt}

@@ -283,8 +283,9 @@ def _explained(debug: bool, typed: Sequence[str]) -> Iterator[None]:
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt as stop:
         say(
-            "interrupted: finished runs and epochs are kept, and the same command goes on from "
-            "there"
+            "interrupted: finished runs are kept, and of base training, of what methods learn from "
+            "base data and of features all but the last epoch or minute; the sessions of a run "
+            "under way begin anew; the same command goes on from there"
         )
         number = signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
         raise typer.Exit(128 + number) from None

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from fscil_bench.errors import StoreError
 from fscil_bench.metrics import Interval, mean_interval
 from fscil_bench.request import Design
-from fscil_bench.spec import RunSpec, digest_of, features_name
+from fscil_bench.spec import RunSpec, brought_title, digest_of, features_name
 from fscil_bench.store.files import read_record, replaced_folder, work_folders, write_text
 from fscil_bench.store.runs import Amount, Count, Store, WorkRecord, refuse_seeds
 
@@ -200,7 +200,7 @@ def episodes_row(stored: StoredEpisodes) -> dict[str, Any]:
         "protocol": run.protocol.name,
         "method": run.method,
         "params": json.dumps(run.params, sort_keys=True),
-        "representation": run.representation.name,
+        "representation": brought_title(run.representation),
         "features": features_name(run.representation),
         "representation_seed": run.representation.seed,
         "seed": run.seed,

@@ -17,7 +17,7 @@ from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.request import Selection
 from fscil_bench.running.sessions import LISTED
-from fscil_bench.spec import UNMATCHED, features_name
+from fscil_bench.spec import UNMATCHED, brought_title, features_name
 from fscil_bench.store.runs import StoredRun
 
 UNOFFICIAL = ("unofficial data", UNMATCHED)
@@ -28,9 +28,9 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "protocol": lambda run: run.spec.protocol.name,
     "method": lambda run: run.spec.method,
     "params": lambda run: json.dumps(run.spec.params, sort_keys=True),
-    "representation": lambda run: run.spec.representation.name,
-    "features": lambda run: features_name(run.spec.representation),
-    "representation_params": lambda run: json.dumps(run.spec.representation.params, sort_keys=True),
+    "representation": lambda run: brought_title(run.spec.representation),
+    "features": lambda run: _file(run),
+    "representation_params": lambda run: json.dumps(_brought_params(run), sort_keys=True),
     "representation_seed": lambda run: run.spec.representation.seed,
     "seed": lambda run: run.spec.seed,
     "split": lambda run: run.spec.split,
@@ -42,7 +42,7 @@ _RUN: Mapping[str, Callable[[StoredRun], Any]] = {
     "class_order": lambda run: run.spec.protocol.class_order,
     "backbone": lambda run: run.spec.representation.backbone,
     "pretraining": lambda run: run.spec.representation.pretraining,
-    "epochs": lambda run: run.spec.protocol.recipe.epochs,
+    "epochs": lambda run: 0 if _file(run) else run.spec.protocol.recipe.epochs,
     "precision": lambda run: run.spec.representation.precision,
     "devices": lambda run: run.spec.representation.devices,
     "parameters": lambda run: run.record.parameters,
@@ -152,10 +152,10 @@ class Results:
 def results_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
     """Return one row for each run and session; accuracies are fractions.
 
-    `params` and `representation_params` are JSON, `parameters` says how they came about, `features`
-    names the file that stood for a representation, if any, `official` says whether the data are
-    known to be the published ones. Only runs of one `row` and `version` may be averaged:
-    they differ in their seeds alone.
+    `params` and `representation_params` are JSON, `parameters` says how they came about, `official`
+    whether the data are known to be the published ones. Where features are from a file, `features`
+    is its name, the representation is called `features NAME`, and no epochs trained it. Only
+    runs of one `row` and `version` may be averaged: they differ in their seeds alone.
 
     Raises:
         StoreError: the predictions of a run cannot be read.
@@ -180,6 +180,14 @@ def run_frame(frame: pd.DataFrame) -> pd.DataFrame:
     sessions = frame.sort_values("session", kind="stable")
     measured = {key: measure.of(sessions) for key, measure in MEASURES.items()}
     return runs.assign(**measured)
+
+
+def _file(run: StoredRun) -> str:
+    return features_name(run.spec.representation)
+
+
+def _brought_params(run: StoredRun) -> dict[str, Any]:
+    return {} if _file(run) else run.spec.representation.params
 
 
 def _way(protocol: Protocol) -> int | str:

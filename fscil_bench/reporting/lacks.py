@@ -10,7 +10,7 @@ from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.reporting.statistics import PAIRING
 from fscil_bench.request import seeds_text
 from fscil_bench.running.commands import command_for
-from fscil_bench.spec import RunSpec
+from fscil_bench.spec import RunSpec, brought_title
 
 
 def lacking_runs(chosen: Chosen) -> list[Lack]:
@@ -65,7 +65,7 @@ def _seeds_in_words(seeds: Sequence[int]) -> str:
 def _command(chosen: Chosen, spec: RunSpec, representation_seed: int, seeds: Sequence[int]) -> str:
     changes: dict[str, object] = {"seed": representation_seed}
     brought, frame = spec.representation, chosen.frame
-    alike = frame["representation"] == brought.name
+    alike = frame["representation"] == brought_title(brought)
     made = frame[alike & (frame["representation_seed"] == representation_seed)]
     if len(made):  # another precision would be another network
         changes["precision"] = made["precision"].iloc[0]
@@ -76,7 +76,7 @@ def _command(chosen: Chosen, spec: RunSpec, representation_seed: int, seeds: Seq
 def _without_row(chosen: Chosen) -> Iterator[Lack]:
     """Yield the runs of what was asked for by name and has no row at all."""
     selection, frame = chosen.results.selection, chosen.frame
-    stored = set(zip(frame["method"], frame["representation"], strict=True))
+    stored = {(spec.method, spec.representation.name) for spec in chosen.specs.values()}
     methods = selection.methods or sorted({method for method, _ in stored})
     seeds = selection.seeds or sorted(set(frame["seed"])) or (0,)
     for method in methods:

@@ -52,7 +52,7 @@ from fscil_bench.spec import RepresentationSpec, RunSpec, Views, digest_of
 from fscil_bench.store.files import now
 from fscil_bench.store.locks import locked
 from fscil_bench.store.runs import RunRecord, Store, StoredRun
-from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
+from fscil_bench.store.tensors import FileCheckpoint, load_tensors, save_tensors, stored_digest
 from fscil_bench.training.augment import augment, central, network_input, resized_crops
 from fscil_bench.training.compute import (
     autocast,
@@ -398,7 +398,13 @@ class Workbench:
             network=self._network(plan, trained) if needs.images else None,
             final_class_count=plan.final_class_count,
             nonnegative=self._is_nonnegative(plan, trained) if "plain" in needs.features else True,
+            checkpoint=self._checkpoint(plan) if plan.method.has_pretraining() else None,
         )
+
+    def _checkpoint(self, plan: Plan) -> FileCheckpoint:
+        file = learnt_file(self.store, plan).with_name("checkpoint.pt")
+        title = f"{plan.spec.method}: learning from base data"
+        return FileCheckpoint(file, title, self.progress.say)
 
     def _is_nonnegative(self, plan: Plan, trained: TrainedRepresentation) -> bool:
         key = (trained.key, plan.spec.views)
@@ -447,6 +453,7 @@ class Workbench:
                     "of named tensors"
                 )
             save_tensors(path, tensors, {"seconds": time.perf_counter() - started})
+            self._checkpoint(plan).remove()
         tensors, meta = load_tensors(path)
         with named(method, "taking what it learnt from base data"):
             method.load_pretrained(tensors)

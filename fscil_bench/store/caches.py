@@ -32,7 +32,7 @@ KINDS = {
 FILES = {
     "images": re.compile(r"meta\.json|(train|test)(_[a-z]+)?\.(bin|npy)"),
     "features": re.compile(r"done\.json|features\.npy|part-\d+\.npy"),
-    "pretrained": re.compile(r"tensors\.safetensors"),
+    "pretrained": re.compile(r"tensors\.safetensors|checkpoint\.pt"),
     "precision": re.compile(r"measured\.json"),
 }
 """What the engine writes there; a folder with anything else in it is somebody's own."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,42 @@ def stored_digest(path: Path) -> str:
             return str((file.metadata() or {})["digest"])
     except (SafetensorError, OSError, KeyError) as error:
         raise StoreError(_damaged(path, str(error) or type(error).__name__)) from error
+
+
+@dataclass(frozen=True)
+class FileCheckpoint:
+    """The state of a stage in a file that executes nothing; see `fscil_bench.method.Checkpoint`.
+
+    Attributes:
+        path: the file.
+        title: what the stage is called in messages.
+        say: shows them.
+    """
+
+    path: Path
+    title: str
+    say: Callable[[str], None]
+
+    def load(self) -> dict[str, Any] | None:
+        """Return what was saved last; None if nothing was, or it is damaged."""
+        if not self.path.exists():
+            return None
+        try:
+            state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:  # what a damaged file does to a library is not foreseeable
+            self.say(f"{self.title} begins anew: {self.path} is damaged ({type(error).__name__})")
+            return None
+        self.say(f"{self.title} goes on where it was stopped")
+        return state
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep it, atomically."""
+        with replaced_file(self.path) as new:
+            torch.save(state, new)
+
+    def remove(self) -> None:
+        """Forget what was saved."""
+        self.path.unlink(missing_ok=True)
 
 
 def _damaged(path: Path, reason: str) -> str:

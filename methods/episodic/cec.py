@@ -90,7 +90,8 @@ class Cec(EvolvedClassifier):
         attention = self.new_attention()
         episodes = base_episodes(base.labels, base.class_ids, self.params)
         generator = self.context.base_random.torch("graph", "episodes")
-        train_on_episodes(attention, embed, episodes, self.params, generator, progress)
+        kept = self.context.checkpoint
+        train_on_episodes(attention, embed, episodes, self.params, generator, progress, None, kept)
         return {k: v.detach().cpu() for k, v in prefixed(GRAPH, attention).items()}
 
     def embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:
@@ -158,6 +159,9 @@ class CecTrained(TrainedClassifier):
         episodes = base_episodes(base.labels, base.class_ids, self.params)
         generator = self.context.base_random.torch("graph", "episodes")
         others = {"params": list(encoder.parameters()), "lr": self.params.encoder_lr}
-        train_on_episodes(attention, embed, episodes, self.params, generator, progress, others)
+        kept = self.context.checkpoint
+        train_on_episodes(
+            attention, embed, episodes, self.params, generator, progress, others, kept
+        )
         learnt = {**prefixed(GRAPH, attention), **prefixed(ENCODER, encoder)}
         return {name: value.detach().cpu() for name, value in learnt.items()}

@@ -11,8 +11,9 @@ from pydantic import Field
 from torch.nn import functional as F
 
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.method import Terms
+from fscil_bench.method import Checkpoint, Terms
 
+from .._shared.stage import Part, epochs_left
 from .attention import GraphAttention, GraphParams
 
 Embed = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -114,6 +115,7 @@ def train_on_episodes(
     generator: torch.Generator,
     progress: Callable[[float], None],
     others: Mapping[str, Any] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> torch.Tensor:
     """Train the graph in place; return the mean loss of every epoch (epochs,).
 
@@ -125,6 +127,7 @@ def train_on_episodes(
         generator: what all draws come from.
         progress: takes the fraction that is done.
         others: a parameter group of the optimiser (`params`, `lr`) that is trained along.
+        checkpoint: where the state of a stage is kept that is stopped.
 
     Raises:
         FscilError: the loss is not finite.
@@ -136,22 +139,29 @@ def train_on_episodes(
     )
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, HALVING, 0.5)
     losses = torch.zeros(params.epochs)
-    for epoch in range(params.epochs):
-        parts = []
+    along = dict(enumerate(others["params"])) if others else {}
+    parts: dict[str, Part] = {
+        "graph": attention,
+        "optimiser": optimiser,
+        "schedule": schedule,
+        "losses": losses,
+        **{f"others.{number}": parameter for number, parameter in along.items()},
+    }
+    for epoch in epochs_left(params.epochs, parts, generator, progress, checkpoint):
+        found = []
         for loss in _epoch(attention, embed, episodes, params, generator):
             optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-            parts.append(loss.detach())
+            found.append(loss.detach())
         schedule.step()
-        losses[epoch] = torch.stack(parts).mean()
+        losses[epoch] = torch.stack(found).mean()
         if not bool(torch.isfinite(losses[epoch])):
             rates = f"lr = {params.lr:g}" + (f" or encoder_lr = {others['lr']:g}" if others else "")
             raise FscilError(
                 f"the loss of the episodes is {float(losses[epoch])} in epoch {epoch + 1}; lower "
                 f"{rates}"
             )
-        progress((epoch + 1) / params.epochs)
     return losses
 
 

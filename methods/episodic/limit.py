@@ -19,6 +19,7 @@ from fscil_bench.params import words
 from fscil_bench.protocol import Session
 
 from .._shared.network import embedded, shuffled
+from .._shared.stage import Part, epochs_left
 from .._shared.state import prefixed
 from .._shared.statistics import class_means, classifier_rows
 from .attention import GraphAttention, GraphParams
@@ -128,7 +129,15 @@ class Limit(TrainedClassifier):
         generator = self.context.base_random.torch("graph", "tasks")
         members = [(base.labels == c).nonzero()[:, 0] for c in base.class_ids]
         labels = classifier_rows(base, 0, device)
-        for epoch in range(p.epochs):
+        parts: dict[str, Part] = {
+            "graph": graph,
+            "encoder": network.backbone,
+            "rows": rows,
+            "optimiser": optimiser,
+            "schedule": schedule,
+        }
+        kept = self.context.checkpoint
+        for epoch in epochs_left(p.epochs, parts, generator, progress, kept):
             if epoch:
                 rows.data = self._class_means(network, base)
             for indices in shuffled(len(labels), p.batch, generator):
@@ -145,7 +154,6 @@ class Limit(TrainedClassifier):
                 optimiser.step()
             schedule.step()
             self._check_loss(float(loss.detach()), epoch)
-            progress((epoch + 1) / p.epochs)
         learnt = {**prefixed(GRAPH, graph), **prefixed(ENCODER, network.backbone)}
         return {name: value.detach().cpu() for name, value in learnt.items()}
 

@@ -18,6 +18,7 @@ from fscil_bench.protocol import Queries, Session
 
 from .._shared.cosine import cosine_logits, drawn_layer
 from .._shared.network import embedded
+from .._shared.stage import Part, epochs_left
 from .._shared.state import part_of, prefixed
 from .._shared.statistics import class_means, classifier_rows
 
@@ -136,10 +137,11 @@ class MetaFscil(Method):
         model = self._new_model(base.images[:1], generator)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.params.meta_lr)
         members = [(base.labels == c).nonzero()[:, 0] for c in base.class_ids]
-        for epoch in range(self.params.epochs):
+        epochs, kept = self.params.epochs, self.context.checkpoint
+        parts: dict[str, Part] = {"model": model, "optimiser": optimiser}
+        for epoch in epochs_left(epochs, parts, generator, progress, kept):
             when = f"in sequence {epoch + 1} of the meta stage"
             self._play(model, optimiser, base.images, members, generator, when)
-            progress((epoch + 1) / self.params.epochs)
         features = embedded(replace(self.network, backbone=model), base.images)
         rows = class_means(features, base.labels.to(features.device), base.class_ids).float()
         learnt = {"rows": rows, **prefixed(MODEL, model)}

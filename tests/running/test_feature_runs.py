@@ -227,6 +227,8 @@ def test_a_file_is_the_data_set_where_there_is_none(
     told = results_frame([with_data, without]).drop_duplicates("key")
     assert told["features"].tolist() == [exported.stem, exported.stem]
     assert told["official"].tolist() == [True, False]
+    assert set(told["representation"]) == {f"features {exported.stem}"}
+    assert set(told["representation_params"]) == {"{}"} and set(told["epochs"]) == {0}
     fingerprints = {run.spec.representation.data_fingerprint for run in (with_data, without)}
     assert len(fingerprints) == 1
 
