@@ -504,7 +504,8 @@ def make_report(
     known = Results(registry, selection, evaluation=Evaluation(store, registry))
     failures: tuple[str, ...] = ()
     if run_missing:
-        wanted = plugin.value(known).requests(asked)
+        stored = replace(known, runs=tuple(store.runs()[0]))
+        wanted = plugin.value(stored).requests(asked)
         if not wanted:
             raise UsageError(
                 f"report {name!r} draws what is stored and asks for no run of its own, so that "
@@ -527,9 +528,8 @@ def make_report(
     target = files_folder(target, part, asked)
     try:
         document = plugin.value(known).build(known.frame, asked)
-        copies = {r.spec.protocol.dataset for r in runs if "unofficial copy" in r.record.told_flags}
         lacks = [
-            replace(lack, command=for_copies(lack.command, registry, copies))
+            replace(lack, command=for_copies(lack.command, registry, known.copies))
             for lack in document.lacks
         ]
         document = replace(document, lacks=lacks)

@@ -58,8 +58,8 @@ class Clock:
 
     def __init__(self, total: float, kinds: Sequence[Hashable] = ()) -> None:
         self.total, self.kinds = total, kinds
-        self.started = self.last = time.monotonic()
-        self.first: float | None = None
+        self.last = time.monotonic()
+        self.first: tuple[float, float] | None = None
         self.seconds: dict[Hashable, list[float]] = {}
 
     def left(self, done: float) -> float | None:
@@ -67,10 +67,12 @@ class Clock:
         now = time.monotonic()
         if self.kinds:
             return self._left_by_kind(int(done), now)
+        # The pace is counted from the first report on: preparing may have taken long before it, or
+        # an earlier process have done some units.
         if self.first is None:
-            self.first = done
-        gained = done - self.first
-        return (now - self.started) * (self.total - done) / gained if gained > 0 else None
+            self.first = done, now
+        gained, since = done - self.first[0], now - self.first[1]
+        return since * (self.total - done) / gained if gained > 0 else None
 
     def _left_by_kind(self, done: int, now: float) -> float | None:
         finished = sum(map(len, self.seconds.values()))

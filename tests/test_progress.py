@@ -41,6 +41,30 @@ def test_resumed_work_is_estimated_from_what_was_done_since(clock: Any) -> None:
     assert work.left(7) == pytest.approx(9)
 
 
+def test_a_stage_is_estimated_from_its_own_epochs(
+    clock: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Lines(every=1).task("limit", 1.0) as task:
+        for epoch in range(4):
+            clock(65)
+            task.update((epoch + 1) / 4)
+    assert capsys.readouterr().err.splitlines() == [
+        "limit: 25 %",
+        "limit: 50 %, 2:10 left",
+        "limit: 75 %, 1:05 left",
+        "limit: 100 %, 0:00 left",
+    ]
+
+
+def test_what_is_prepared_before_the_first_unit_is_no_pace(clock: Any) -> None:
+    work = Clock(1.0)
+    clock(108)
+    for epoch in range(5):
+        clock(3.6)
+        left = work.left((epoch + 1) / 10)
+    assert left == pytest.approx(5 * 3.6)
+
+
 def test_a_training_is_not_taken_for_a_run(clock: Any) -> None:
     work = Clock(5, ["ncm", "ncm", "ncm", "ldc", "ldc"])
     assert work.left(0) is None

@@ -49,6 +49,7 @@ from fscil_bench.request import parse_seeds, words
 if TYPE_CHECKING:
     from fscil_bench.plugins.registry import Registry
     from fscil_bench.protocol import Protocol
+    from fscil_bench.spec import RunSpec
     from fscil_bench.store.runs import StoredRun
 
 
@@ -183,11 +184,25 @@ def run(
     finally:
         if len(finished) > 1:
             show(summary_table(finished, bench.registry))
-        done = {each.spec.protocol.name for each in finished}
-        own = all(plan.spec.split == plan.spec.protocol.split for plan in plans)
-        changed = bool(overrides.given()) or asked.views != "plain" or asked.split is not None
-        changed = changed or not own
-        say_tables({name: named[name] for name in done}, "main-table", options, changed)
+        for name in sorted({each.spec.protocol.name for each in finished}):
+            own = [each.spec for each in finished if each.spec.protocol.name == name]
+            say_tables({name: named[name]}, options, *_table_of(own, asked, overrides))
+
+
+def _table_of(specs: Sequence[RunSpec], asked: Asked, overrides: Overrides) -> list[str]:
+    """Return the report that shows finished runs of a protocol, and the options that it takes."""
+    from fscil_bench.protocol import Recipe
+
+    given, split = overrides.given(), specs[0].split
+    drawn = split != specs[0].protocol.split
+    brought = {spec.representation.name for spec in specs}
+    if len(brought) > 1 and set(given) <= set(Recipe.model_fields):
+        every = bool(asked.settings or asked.representation_settings or asked.tuned)
+        words = ["grid", *(["--split", split] if drawn else [])]
+    else:
+        every = bool(given) or asked.views != "plain" or asked.split is not None or drawn
+        words = ["main-table"]
+    return [*words, *(["--set", "all=true"] if every else [])]
 
 
 @app.command(name="list")

@@ -88,4 +88,4 @@ def episodes(
             lambda plan: (plan.spec.run.row, plan.spec.design),
         )
     finally:
-        say_tables(named, "few-shot", options)
+        say_tables(named, options, "few-shot")

@@ -372,18 +372,15 @@ def say(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
-def say_tables(
-    protocols: Mapping[str, str], report: str, options: Options, every: bool = False
-) -> None:
+def say_tables(protocols: Mapping[str, str], options: Options, report: str, *more: str) -> None:
     """Say which command draws a table of what was made; a protocol's name -> what asked for it.
 
-    With `every` row, as what was made is not on the protocol's own terms.
+    `more` are the report's own options.
     """
     only = ("results", "cache", "plugins")
     for name, asked in sorted(protocols.items()):
         word = asked if asked.endswith(".toml") else name
-        words = ["report", report, "--protocol", word, *(["--set", "all=true"] if every else [])]
-        say(f"table: {options.command(*words, only=only)}")
+        say(f"table: {options.command('report', report, '--protocol', word, *more, only=only)}")
 
 
 @contextmanager

@@ -18,7 +18,6 @@ import pandas as pd
 from fscil_bench.defaults import FIRST_METHOD, REPRESENTATION
 from fscil_bench.episodes.store import StoredEpisodes
 from fscil_bench.errors import FscilError, StoreError, UsageError, nearest
-from fscil_bench.plugins.registry import Registry
 from fscil_bench.reporting.frame import Results, run_frame
 from fscil_bench.reporting.labels import row_labels
 from fscil_bench.reporting.selectors import fitting
@@ -32,7 +31,7 @@ from fscil_bench.reporting.usual import (
     usual_run,
 )
 from fscil_bench.request import Selection
-from fscil_bench.running.commands import plugin_words, protocol_word
+from fscil_bench.running.commands import for_copies, plugin_words, protocol_word
 from fscil_bench.running.sessions import SPLITS, outlier_fraction
 from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store.runs import StoredRun
@@ -266,21 +265,23 @@ def meant_rows(
 
 
 def plain_command(
-    method: str,
-    selection: Selection,
-    representation: str | None,
-    seeds: str | int,
-    registry: Registry,
+    method: str, results: Results, representation: str | None, seeds: str | int
 ) -> str:
-    """Return the command for runs of which nothing is stored that it could be copied from."""
-    name = selection.protocol or ""
-    known = name in registry.names("protocol")
-    dataset = registry.protocol(name)[0].dataset if known else None
+    """Return the command for runs of which nothing is stored that it could be copied from.
+
+    Split and copy are those of what is stored on the same data.
+    """
+    registry, selection = results.registry, results.selection
+    name, split, dataset = selection.protocol or "", selection.split, None
+    if name in registry.names("protocol"):
+        protocol, _ = registry.protocol(name)
+        dataset, split = protocol.dataset, split or results.drawn_split(protocol)
     words = plugin_words(registry, method, dataset, representation or REPRESENTATION)
     words += ["--method", method, "--protocol", protocol_word(name, registry)]
     words += ["--representation", representation] if representation else []
-    words += ["--split", selection.split] if selection.split else []
-    return f"fscil-bench run {shlex.join([*words, '--seeds', str(seeds)])}"
+    words += ["--split", split] if split else []
+    command = f"fscil-bench run {shlex.join([*words, '--seeds', str(seeds)])}"
+    return for_copies(command, registry, results.copies)
 
 
 def own_rows(found: Chosen, *apart: str) -> Chosen:
@@ -386,7 +387,7 @@ def _check_asked(results: Results, report: str) -> None:
     raise FscilError(
         f"no stored run fits protocol {selection.protocol!r} and what else was asked for "
         f"(protocols with runs: {stored}); make one: "
-        f"{plain_command(methods[0], selection, brought, seed, results.registry)}"
+        f"{plain_command(methods[0], results, brought, seed)}"
     )
 
 

@@ -16,6 +16,7 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.request import Selection
+from fscil_bench.running.sessions import LISTED
 from fscil_bench.spec import UNMATCHED, brought_title, features_name
 from fscil_bench.store.runs import StoredRun
 
@@ -117,6 +118,22 @@ class Results:
     def problems(self) -> tuple[str, ...]:
         """What is stored for the protocol and cannot be read, in words."""
         return (*self.unread_runs, *self.damaged.values())
+
+    @cached_property
+    def copies(self) -> set[str]:
+        """The data sets of which some run is on an unofficial copy."""
+        unofficial = (run for run in self.runs if "unofficial copy" in run.record.told_flags)
+        return {str(run.spec.protocol.dataset) for run in unofficial}
+
+    def drawn_split(self, protocol: Protocol) -> str | None:
+        """Return `seeded` where a protocol's shots are published and all stored on its data drawn.
+
+        A copy of the data may have no published ones. None leaves the protocol its own split.
+        """
+        whole = (run.spec for run in self.runs if run.spec.protocol.test_from_train is None)
+        stored = {spec.split for spec in whole if spec.protocol.dataset == protocol.dataset}
+        drawn = stored - {LISTED} and "canonical" not in stored
+        return "seeded" if drawn and protocol.split == "canonical" else None
 
     def run(self, key: str) -> StoredRun:
         """Return the run with that key, for its predictions, named arrays and specification."""

@@ -84,7 +84,5 @@ def _without_row(chosen: Chosen) -> Iterator[Lack]:
             if any(m == method and representation in (None, r) for m, r in stored):
                 continue
             name = f"{method} [{representation}]" if representation else method
-            command = plain_command(
-                method, selection, representation, seeds_text(seeds), chosen.results.registry
-            )
+            command = plain_command(method, chosen.results, representation, seeds_text(seeds))
             yield Lack(f"{name}, {_seeds_in_words(seeds)}", command)

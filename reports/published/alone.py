@@ -40,5 +40,5 @@ def published_alone(results: Results, rows: str) -> PublishedAlone | None:
     found = published_rows(protocol)
     if not found:
         return None
-    command = plain_command(FIRST_METHOD, selection, None, 0, registry)
+    command = plain_command(FIRST_METHOD, results, None, 0)
     return PublishedAlone(protocol, found, Lack(f"{FIRST_METHOD}, seed 0", command))

@@ -112,14 +112,13 @@ def wanted_runs(
             continue
         gaps = [len(differing(told, recipe_terms(p.recipe, p.images))) for p in fit]
         nearest = fit[gaps.index(min(gaps))]
-        splits = {r.spec.split for r in results.runs if r.spec.protocol.dataset == nearest.dataset}
         request = RunRequest(
             own.method,
             nearest.name,
             own.representation,
             params=own.params,
             representation_params=own.representation_params,
-            split=selection.split or ("seeded" if splits == {"seeded"} else None),
+            split=selection.split or results.drawn_split(nearest),
         )
         seeds = selection.seeds or SEEDS
         yield row, [Wanted(replace(request, seed=seed)) for seed in seeds]

@@ -31,7 +31,8 @@ AGREES, FAR, OPEN, APART = "yes", "no", "cannot be told", "not comparable"
 ABOUT = (
     "One line a published row and a row that was measured with the same method; all in %. The "
     "difference is measured minus published, with the 95 % Student-t interval over the measured "
-    "row's runs; the published figure counts as exact, as nobody tells its spread."
+    "row's runs where these are several; the published figure counts as exact, as nobody tells its "
+    "spread."
 )
 RULE = (
     f"Within {LIMIT}: {AGREES}, if in session 0 and in the last session the interval of the "

@@ -121,13 +121,14 @@ def _asked_runs(results: Results) -> list[StoredRun]:
     if not asked:
         names = sorted({run.spec.protocol.name for run in results.runs})
         first = names[0] if names else FIRST_PROTOCOL
-        wanted = replace(selection, protocol=selection.protocol or first)
+        named = replace(selection, protocol=selection.protocol or first)
+        wanted = replace(results, selection=named)
         methods = selection.methods or (FIRST_METHOD,)
         brought, seed = next(iter(selection.representations), None), next(iter(selection.seeds), 0)
         raise FscilError(
             "no stored run fits what was asked for (protocols with runs: "
             f"{', '.join(names) or 'none'}); make one: "
-            f"{plain_command(methods[0], wanted, brought, seed, results.registry)}"
+            f"{plain_command(methods[0], wanted, brought, seed)}"
         )
     good = [run for run in asked if run.key not in results.damaged]
     if not good:

@@ -518,6 +518,18 @@ def test_the_table_of_a_protocols_file_is_hinted_by_the_file(folder: Path) -> No
     assert call(folder, *shlex.split(hint)).exit_code == 0
 
 
+def test_several_representations_are_hinted_at_as_a_grid(folder: Path) -> None:
+    done = run(folder, "--method", "ncm", "--representation", "cosine,fact", "--split", "canonical")
+    hint = done.output.partition("table: fscil-bench ")[2].splitlines()[0]
+    assert hint == (
+        f"report grid --protocol {TOY / 'toy.toml'} --split canonical "
+        f"--plugin {TOY / 'toy_reader.py'}"
+    )
+    drawn = call(folder, *shlex.split(hint))
+    assert drawn.exit_code == 0, drawn.output
+    assert "| ncm [cosine] |" in drawn.output and "| ncm [fact] |" in drawn.output
+
+
 def test_what_acts_on_a_terminal_is_written_out(folder: Path, tmp_path: Path) -> None:
     missing = tmp_path / "\x1b[2Jmine.toml"
     done = call(folder, "run", "--method", "ncm", "--protocol", str(missing))

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fscil_bench.plugins.registry import load_registry
+from fscil_bench.plugins.registry import Plugin, Registry, load_registry
 from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.choice import current, drawn_rows, plain_command
-from fscil_bench.reporting.frame import results_frame, run_frame
+from fscil_bench.reporting.frame import Results, results_frame, run_frame
 from fscil_bench.reporting.statistics import aggregate, interval
 from fscil_bench.request import Selection
 
@@ -238,8 +238,31 @@ def test_a_suggested_command_brings_the_plug_ins_that_it_needs() -> None:
     toy = Path(__file__).parents[1] / "toy"
     registry = load_registry((toy / "toy_reader.py",))
     name = registry.add_protocol_file(toy / "toy.toml")
-    command = plain_command("ncm", Selection(name), None, 0, registry)
+    command = plain_command("ncm", Results(registry, Selection(name)), None, 0)
     assert command == (
         f"fscil-bench run --plugin {toy / 'toy_reader.py'} --method ncm "
         f"--protocol {toy / 'toy.toml'} --seeds 0"
     )
+
+
+@pytest.mark.parametrize(
+    ("splits", "told"),
+    [
+        ((), ""),
+        (("seeded", "outlier:0.2"), " --split seeded"),
+        (("listed",), ""),
+        (("canonical", "seeded"), ""),
+    ],
+)
+def test_a_suggested_command_takes_split_and_copy_of_what_is_stored(
+    splits: tuple[str, ...], told: str, factory: Any, registry: Registry, toy_protocol: Protocol
+) -> None:
+    longer = toy_protocol.model_copy(update={"name": "longer", "split": "canonical"})
+    registry.add(Plugin("protocol", "longer", longer, Path(__file__), "test"))
+    flags = ("unofficial data (another order)",)
+    runs = [factory.write(factory.spec("ncm", split=each), flags=flags) for each in splits]
+
+    command = plain_command("ncm", Results(registry, Selection("longer"), tuple(runs)), None, 0)
+
+    copy = " --unofficial-data" if splits else ""
+    assert command == f"fscil-bench run --method ncm --protocol longer{told} --seeds 0{copy}"

@@ -155,3 +155,14 @@ def test_artifacts_are_made_where_they_are_wanted_and_then_kept(bench: Workbench
 def test_a_report_that_asks_for_no_run_has_none_missing(new_toy: Any) -> None:
     with pytest.raises(UsageError, match="draws what is stored"):
         fb.make_report("main-table", new_toy.toml, run_missing=True, results=new_toy.folder)
+
+
+def test_a_report_asks_for_runs_beside_those_that_are_stored(new_toy: Any) -> None:
+    new_toy.run(["ncm", "teen"])
+    new_toy.run("ncm", representation="fact")
+
+    output = fb.make_report("grid", seeds=0, run_missing=True, **new_toy.settings())
+
+    stored = {(r.spec.method, r.spec.representation.name) for r in new_toy.bench().store.runs()[0]}
+    assert stored == {(m, brought) for m in ("ncm", "teen") for brought in ("cosine", "fact")}
+    assert output.missing == ()

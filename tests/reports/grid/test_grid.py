@@ -17,6 +17,7 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reports.grid.report import GridReport
 from fscil_bench.request import Selection
+from fscil_bench.store.runs import Store
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,17 @@ def method(params: type, **needs: Any) -> type:
     return type("Method", (), {"Params": params, "needs": Needs(**needs)})
 
 
-def representation(params: type, *extras: str) -> type:
-    return type("Representation", (), {"Params": params, "extras": extras})
+def representation(params: type, *extras: str, trained: bool = True) -> type:
+    class Brought:
+        Params = params
+
+        def __init__(self, params: Any) -> None:
+            self.params = params
+
+        def is_trained(self) -> bool:
+            return trained
+
+    return type("Representation", (Brought,), {"extras": extras})
 
 
 PLUGINS = {
@@ -44,6 +54,7 @@ PLUGINS = {
     ("method", "icarl"): method(NoParams, images=True),
     ("representation", "cosine"): representation(NoParams),
     ("representation", "fact"): representation(StepsParams, "virtual"),
+    ("representation", "given"): representation(NoParams, trained=False),
 }
 FACT = {"name": "fact", "params": {"steps": 1}}
 RAW, TUKEY = {"space": "raw"}, {"space": "tukey"}
@@ -248,7 +259,35 @@ def test_terms_are_said_of_whole_columns(write: Any, make: Any) -> None:
     assert "representation cosine" not in text.split("All rows")[1].splitlines()[0]
 
 
-def test_missing_runs_come_with_their_commands(write: Any, make: Any) -> None:
+def test_texts_say_what_the_tables_of_gains_have(write: Any, make: Any) -> None:
+    write([20])
+    write([26], representation=FACT)
+    write([26], "ldc", {"steps": 1})
+
+    text = make(GridReport).text
+    one = "In percentage points, of one pair each, so that there is no interval."
+    assert (
+        "- What each representation gains over cosine with the same views, under class means; "
+        f"paired by seed. {one}"
+    ) in text
+    assert (
+        "- What each method gains over class means on the same trained network; paired by network "
+        f"and seed. {one}"
+    ) in text
+    gains = text.partition("## What representations gain")[2]
+    assert not [each for each in ("two variants", "Student", "averaged views") if each in gains]
+
+    write([21, 27], params=TUKEY)
+    write([21, 30], views="flip")
+    write([21, 30], "ldc", {"steps": 1})
+    text = make(GridReport).text
+    gains = "the 95 % Student-t interval of the paired differences (of one pair there is none)"
+    assert "class means in two variants on the same trained network; paired by network and " in text
+    assert text.count(gains) == 1, "of representations there is still one pair each"
+    assert "same views, and what averaged views gain over plain ones, under class means;" in text
+
+
+def test_missing_are_the_pairs_of_what_is_stored_or_named(write: Any, make: Any) -> None:
     write([20, 21])
     write([20], params=TUKEY)
     write([22, 23], "ldc", {"steps": 1}, representation=FACT)
@@ -256,13 +295,55 @@ def test_missing_runs_come_with_their_commands(write: Any, make: Any) -> None:
     assert make(GridReport).missing == [
         "fscil-bench run --method ldc --protocol toy --seeds 0-1",
         "fscil-bench run --method ncm --protocol toy --set space=tukey --seeds 1",
-        "fscil-bench run --method fact,ncm --protocol toy --representation fact --seeds 0-1",
+        "fscil-bench run --method ncm --protocol toy --representation fact --seeds 0-1",
         "fscil-bench run --method ncm --protocol toy --representation fact --set space=tukey "
         "--seeds 0-1",
     ]
+    named = make(GridReport, methods=("ldc", "icarl"), representations=("fact",)).missing
+    assert named == [
+        "fscil-bench run --method icarl --protocol toy --representation fact --seeds 0-1"
+    ]
 
 
-def test_it_needs_every_frozen_method_on_every_representation(registry: Registry) -> None:
+def test_what_trains_nothing_is_made_without_the_others_recipe(
+    write: Any, make: Any, toy_protocol: Protocol
+) -> None:
+    short, none = (toy_protocol.override(epochs=epochs) for epochs in (1, 0))
+    write([20], params=TUKEY, protocol=short)
+    write([20], protocol=short)
+    write([20], "ldc", {"steps": 1}, protocol=short, representation=FACT)
+    write([20], protocol=none, representation={"name": "given"})
+
+    assert make(GridReport).missing == [
+        "fscil-bench run --method ldc --protocol toy --epochs 1 --seeds 0",
+        "fscil-bench run --method ncm --protocol toy --representation fact --epochs 1 --seeds 0",
+        "fscil-bench run --method ncm --protocol toy --representation fact --epochs 1 --set "
+        "space=tukey --seeds 0",
+        "fscil-bench run --method ldc --protocol toy --representation given --seeds 0",
+        "fscil-bench run --method ncm --protocol toy --representation given --set space=tukey "
+        "--seeds 0",
+    ]
+
+
+def test_run_missing_makes_what_is_missing(write: Any, store: Store, registry: Registry) -> None:
+    write([20])
+    write([20], "ldc", {"steps": 1}, representation=FACT)
+    results = Results(registry, Selection("toy"), tuple(store.runs()[0]))
+
+    wanted = [each.request for each in GridReport(results).requests(GridReport.Params())]
+
+    first = [each for each in wanted if each.seed == 0]
+    assert [(each.method, each.representation, each.params) for each in first] == [
+        ("ldc", "cosine", {}),
+        ("ncm", "cosine", {}),
+        ("ldc", "fact", {}),
+        ("ncm", "fact", {}),
+    ]
+
+
+def test_without_any_run_it_needs_every_frozen_method_on_every_representation(
+    registry: Registry,
+) -> None:
     report = GridReport(Results(registry, Selection("toy", seeds=(3,))))
 
     wanted = [w.request for w in report.requests(GridReport.Params(views=("plain", "flip")))]

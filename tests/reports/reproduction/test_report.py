@@ -49,6 +49,7 @@ def write(factory: Any) -> Callable[..., None]:
         representation: str = "cosine",
         flags: Sequence[str] = (),
         changes: dict[str, Any] | None = None,
+        split: str = "seeded",
         **params: Any,
     ) -> None:
         own = REGISTRY.protocol(protocol)[0].override(**(changes or {}))
@@ -59,7 +60,7 @@ def write(factory: Any) -> Callable[..., None]:
             own,
             {"name": representation, "params": brought},
             params=default_params(REGISTRY, "method", method, own) | params,
-            split="seeded",
+            split=split,
         )
         base, new = SESSIONS[-1]
         factory.write(spec, [*SESSIONS[:-1], (base, new + more)], flags=tuple(flags))
@@ -237,15 +238,23 @@ def test_what_is_lacking_is_asked_for_on_the_nearest_recipe(write: Any, ledger: 
     of_fact = lacks["for FACT, FACT (released log)"]
     assert "--protocol cifar100_fact --representation fact" in of_fact
 
+    write("ldc", "cifar100", split="outlier:0.2")  # drawn as well
+    assert {lack.what: lack.command for lack in ledger().lacks} == lacks
+    write("ncm", "cifar100", split="canonical")
+    assert not [lack for lack in ledger().lacks if "--split" in lack.command]
 
-def test_run_missing_asks_for_the_same() -> None:
-    results = Results(REGISTRY, Selection("cifar100", methods=("ncm",), seeds=(1,), split="seeded"))
 
-    (wanted,) = Reproduction(results).requests(Reproduction.Params())
+def test_run_missing_asks_for_the_same(write: Any, store: Store) -> None:
+    write("teen")
+    for stored, split in ((tuple(store.runs()[0]), None), ((), "seeded")):
+        selection = Selection("cifar100", methods=("ncm",), seeds=(1,), split=split)
+        results = Results(REGISTRY, selection, stored)
 
-    request = wanted.request
-    assert (request.method, request.protocol, request.seed) == ("ncm", "cifar100_cec", 1)
-    assert (request.split, request.params["space"]) == ("seeded", "raw")
+        (wanted,) = Reproduction(results).requests(Reproduction.Params())
+
+        request = wanted.request
+        assert (request.method, request.protocol, request.seed) == ("ncm", "cifar100_cec", 1)
+        assert (request.split, request.params["space"]) == ("seeded", "raw")
 
 
 def test_without_a_protocol_all_that_is_stored_is_shown(write: Any, ledger: Any) -> None:
