@@ -255,7 +255,7 @@ def test_published_rows_stand_in_a_block_of_their_own(
     assert "| ncm | 1 | 90.00 |" in measured
     assert "LDC" not in measured.split("Each is computed")[0]
     assert "| LDC | 77.89 | 76.93 |" in published
-    assert "| 61.58 | 68.32 | 16.31 | 79.06 | b |" in published
+    assert "| 61.58 | 68.32 | 16.31 | 79.06 | c |" in published
     assert "not class means on frozen features" in published
     assert "| ncm |" not in published
     folder = tmp_path / "out" / "published=LDC--NCM--LUCIR-Rebalancing-"
