@@ -162,7 +162,8 @@ class Method(Contract):
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
         """Learn what depends on base data alone; cached by representation and `pretrain_params`.
 
-        Draw from `context.base_random` only. `progress` takes the fraction that is done.
+        Draw from `context.base_random` only. `progress` takes the fraction that is done;
+        `context.checkpoint` keeps the state of what takes long.
         """
         raise NotImplementedError  # the runner calls this only where a subclass defines it
 
