@@ -260,7 +260,7 @@ def report(
         bool,
         typer.Option(
             "--run-missing",
-            help="Make what is not stored of runs that it needs by itself, as studies do.",
+            help="Make the runs that a study or the grid needs and that are not stored.",
         ),
     ] = False,
     strict: Annotated[

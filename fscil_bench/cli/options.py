@@ -40,10 +40,6 @@ NO_TEXTS: list[str] = []
 Command = Callable[..., None]
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, as batch systems send it before they kill: it stops work as Ctrl-C does."""
-
-
 METHODS = "Methods, comma-separated or repeated; all-frozen, all-images or all stand for many."
 Methods = Annotated[list[str], typer.Option("--method", "-m", help=METHODS)]
 Seeds = Annotated[str, typer.Option("--seeds", "--seed", help="Seeds: 0, 0-9 or 0,2,5-7.")]
@@ -414,6 +410,10 @@ LOOKALIKES = {
     "·": ".",
 }
 """What is written instead where an encoding lacks a character."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as batch systems send it before they kill: it stops work as Ctrl-C does."""
 
 
 def heed_termination() -> None:

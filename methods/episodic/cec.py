@@ -91,7 +91,9 @@ class Cec(EvolvedClassifier):
         episodes = base_episodes(base.labels, base.class_ids, self.params)
         generator = self.context.base_random.torch("graph", "episodes")
         kept = self.context.checkpoint
-        train_on_episodes(attention, embed, episodes, self.params, generator, progress, None, kept)
+        train_on_episodes(
+            attention, embed, episodes, self.params, generator, progress, checkpoint=kept
+        )
         return {k: v.detach().cpu() for k, v in prefixed(GRAPH, attention).items()}
 
     def embed(self, samples: LabelledSamples | Queries) -> torch.Tensor:

@@ -101,11 +101,6 @@ class F2m(TrainedNearestMean):
         self.weights = last_weights(self.network.backbone, self.params.layers)
         self.anchors = {name: x.detach().clone() for name, x in self.weights.items()}
 
-    @property
-    def cosine(self) -> bool:
-        """Whether queries and means are compared by cosine."""
-        return self.params.cosine
-
     def train(
         self, images: torch.Tensor, rows: torch.Tensor, fixed: torch.Tensor, session: int
     ) -> None:

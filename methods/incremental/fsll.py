@@ -83,11 +83,6 @@ class Fsll(TrainedNearestMean):
 
     params: Params
 
-    @property
-    def cosine(self) -> bool:
-        """Whether queries and means are compared by cosine."""
-        return self.params.cosine
-
     def train(
         self, images: torch.Tensor, rows: torch.Tensor, fixed: torch.Tensor, session: int
     ) -> None:

@@ -26,7 +26,8 @@ class TrainedNearestMean(Method):
 
     The base classes' means are not renewed, though the network moves. Of each new class up to
     `exemplars` shots are kept: later sessions train on them too, and renew their means. Without
-    any, these means stay as well.
+    any, these means stay as well. Its parameters have `exemplars`, `lr`, and `cosine`: whether
+    queries and means are brought to length 1 before they are compared.
     """
 
     needs = Needs(features=(), images=True)
@@ -53,11 +54,6 @@ class TrainedNearestMean(Method):
             fixed: means (C, D) of all other classes.
             session: its number, from 1.
         """
-
-    @property
-    @abstractmethod
-    def cosine(self) -> bool:
-        """Whether queries and means are brought to length 1 before they are compared."""
 
     def pretrain(self, base: Session, progress: Callable[[float], None]) -> dict[str, torch.Tensor]:
         """Return the base classes' means (C0, D), which all seeds share."""
@@ -105,7 +101,7 @@ class TrainedNearestMean(Method):
         """Return minus the squared distance (n, classes seen) to every class's mean."""
         assert queries.images is not None
         features, means = embedded(self.network, queries.images), self.means
-        if self.cosine:
+        if self.params.cosine:
             features, means = F.normalize(features, dim=1), F.normalize(means, dim=1)
         return (
             2 * features @ means.T - means.square().sum(dim=1) - features.square().sum(1)[:, None]
