@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pandas as pd
 
-from fscil_bench.defaults import REPRESENTATION, RULER, STRONGER
+from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, UsageError
-from fscil_bench.params import AS_WORDS, parse_params
-from fscil_bench.plugins.registry import Registry
+from fscil_bench.params import AS_WORDS
 from fscil_bench.protocol import Protocol, Recipe
 from fscil_bench.report import Column, Document, Figure, Lack, Notes, Report, Section, Table
 from fscil_bench.reporting.accuracy import accuracy_frame
-from fscil_bench.reporting.choice import Chosen, asked_for, own_split, rows_of_protocol
+from fscil_bench.reporting.choice import Chosen, own_split, rows_of_protocol
 from fscil_bench.reporting.heat_map import heat_map
 from fscil_bench.reporting.measures import MEASURES, formulas
 from fscil_bench.reporting.statistics import aggregate
 from fscil_bench.reporting.tables import ROW_COLUMNS
-from fscil_bench.reporting.usual import (
-    alike,
-    registered_protocol,
-    ruler_variant,
-    usual_params,
-    usual_representation,
-)
-from fscil_bench.request import RunRequest, Selection, Wanted
-from fscil_bench.running.commands import changes, default_params, wanted_commands
-from fscil_bench.spec import RunSpec
+from fscil_bench.reporting.usual import alike, registered_protocol
+from fscil_bench.request import Wanted
+from fscil_bench.running.commands import wanted_commands
 
 from .gains import MEASURED, VARIANTS, method_gains, representation_gains
+from .lacks import every_run, missing_runs
 from .places import Grid, grid_notes, grid_of
 
 if TYPE_CHECKING:
@@ -41,8 +34,6 @@ FACTS = [
     *("method", "params", "representation", "representation_params", "views", "epochs"),
     *("split", "seeds", "representation_seeds", "row"),
 ]
-SEEDS = tuple(range(10))
-"""What --run-missing makes where no seeds are asked for."""
 WITH_INTERVAL = (
     "In percentage points, with the 95 % Student-t interval of the paired differences{but}; n "
     "counts the pairs. An interval that holds 0 shows no difference."
@@ -75,16 +66,7 @@ class GridReport(Report):
         if selection.protocol is None:
             raise UsageError("grid shows one protocol: name it with --protocol")
         protocol, _ = registry.protocol(selection.protocol)
-        stored = [run.spec for run in self.results.runs if asked_for(run.spec, selection)]
-        asked = _named(selection, stored, registry)
-        every = replace(
-            asked,
-            methods=asked.methods or tuple(_without_images(registry)),
-            representations=asked.representations or tuple(registry.names("representation")),
-            seeds=asked.seeds or SEEDS,
-            split=asked.split or self.results.drawn_split(protocol),
-        )
-        return _grid_runs(every, params.views, stored, registry)
+        return every_run(self.results, protocol, params.views)
 
     def build(self, frame: pd.DataFrame, params: Any) -> Document:
         """Return the grid, two tables of gains, and a heat map of the last session.
@@ -108,7 +90,7 @@ class GridReport(Report):
         facts["epochs"] = grid.frame.groupby("label", sort=False)["epochs"].first()
         facts = facts[FACTS]
         heat = heat_numbers(grid)
-        missing = wanted_commands(_missing_runs(grid, params.views, split), registry)
+        missing = wanted_commands(missing_runs(grid, params.views, split), registry)
         return Document(
             title=f"{protocol.title} ({protocol.name}): representations × methods",
             parts=[
@@ -216,133 +198,3 @@ def _heat_map(heat: pd.DataFrame, columns: Sequence[str]) -> Drawing:
         for name in ("mean", "text")
     )
     return heat_map(values, words.fillna(""), "Accuracy, last session (%)")
-
-
-def _named(selection: Selection, stored: Iterable[RunSpec], registry: Registry) -> Selection:
-    """Return a selection that names methods and representations: where it does not, the stored.
-
-    Those that have some row with nothing set by hand.
-    """
-    usual = [
-        spec
-        for spec in stored
-        if (usual_params(spec, registry) or ruler_variant(spec, registry))
-        and usual_representation(spec, registry)
-    ]
-    methods = sorted({spec.method for spec in usual})
-    brought = sorted({spec.representation.name for spec in usual})
-    return replace(
-        selection,
-        methods=selection.methods or tuple(methods),
-        representations=selection.representations or tuple(brought),
-    )
-
-
-def _without_images(registry: Registry) -> Iterator[str]:
-    for name in registry.names("method"):
-        if not registry.get("method", name).value.needs.images:
-            yield name
-
-
-def _grid_runs(
-    asked: Selection, views: Sequence[str], stored: Sequence[RunSpec], registry: Registry
-) -> list[Wanted]:
-    """Return the runs of the methods named on the representations named.
-
-    Overrides that all stored rows share hold for these too, but for the recipe where nothing is
-    trained; the ruler's stronger variant is among them unless only the other is stored.
-    """
-    shared = _shared(stored, registry)
-    rulers = {variant for spec in stored if (variant := ruler_variant(spec, registry))}
-    requests = [
-        RunRequest(
-            method,
-            asked.protocol or "",
-            brought,
-            params=params,
-            seed=seed,
-            split=asked.split,
-            overrides=_taken(shared, brought, registry),
-            views=each,
-        )
-        for brought in asked.representations
-        for each in views
-        for method, params in _variants(asked.methods, brought, registry, rulers != {"default"})
-        for seed in asked.seeds
-    ]
-    return [Wanted(request) for request in requests]
-
-
-def _taken(overrides: Mapping[str, Any], brought: str, registry: Registry) -> Mapping[str, Any]:
-    """Return what of overrides a representation takes: no recipe, if it trains nothing."""
-    if _trains(brought, registry):
-        return overrides
-    return {name: value for name, value in overrides.items() if name not in Recipe.model_fields}
-
-
-def _trains(brought: str, registry: Registry) -> bool:
-    """Return whether a representation trains anything with its defaults, as far as is known."""
-    if brought not in registry.names("representation"):
-        return True
-    kind = registry.get("representation", brought).value
-    trains: bool = kind(parse_params(brought, kind.Params, {})).is_trained()
-    return trains
-
-
-def _missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
-    """Return the runs that the grid should have, for the seeds that some row has."""
-    selection, registry = grid.chosen.results.selection, grid.chosen.results.registry
-    if selection.protocol not in registry.names("protocol"):
-        return []  # of a file that is not given, no command can be written
-    rows = [(spec, grid.chosen.axes(label)) for label, spec in grid.chosen.specs.items()]
-    have = {seed for _, axes in rows for _, seed in axes}
-    specs = [spec for spec, _ in rows]
-    asked = _named(selection, specs, registry)
-    known = {kind: set(registry.names(kind)) for kind in ("method", "representation")}
-    asked = replace(
-        asked,
-        methods=tuple(name for name in asked.methods if name in known["method"]),
-        representations=tuple(n for n in asked.representations if n in known["representation"]),
-        seeds=asked.seeds or tuple(sorted(have)),
-        split=split,
-    )
-    stored = {
-        (spec.method, variant == "stronger", spec.representation.name, spec.views, seed)
-        for spec, axes in rows
-        if (variant := ruler_variant(spec, registry)) or usual_params(spec, registry)
-        for _, seed in axes
-    }
-    return [
-        wanted
-        for wanted in _grid_runs(asked, views, specs, registry)
-        if (
-            *(wanted.request.method, bool(wanted.request.params), wanted.request.representation),
-            *(wanted.request.views, wanted.request.seed),
-        )
-        not in stored
-    ]
-
-
-def _shared(specs: Sequence[RunSpec], registry: Registry) -> Mapping[str, Any]:
-    """Return the overrides that all rows share; of several recipes none is meant.
-
-    Rows on what trains nothing have none.
-    """
-    trained = [spec for spec in specs if _trains(spec.representation.name, registry)]
-    changed = [changes(spec.protocol, registry) for spec in trained or specs]
-    alike = changed and all(each == changed[0] for each in changed)
-    return changed[0] if alike else {}
-
-
-def _variants(
-    methods: Sequence[str], brought: str, registry: Registry, stronger: bool
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the methods that can stand on a representation, and the ruler's `stronger` variant."""
-    extras = set(registry.get("representation", brought).value.extras)
-    for name in methods:
-        if set(registry.get("method", name).value.needs.extras) - extras:
-            continue
-        yield name, {}
-        known = set(STRONGER) <= set(default_params(registry, "method", name))
-        if stronger and name == RULER and known:
-            yield name, STRONGER
