@@ -20,6 +20,9 @@ FIGURES: dict[str, Callable[[StoredRun], float]] = {
 }
 """Column -> figure of a run; all but `avg` of the last session."""
 
+BARELY = 0.02
+"""Part of what there is above chance, less than which of session 0 is remarked on."""
+
 
 def summary_line(stored: StoredRun) -> str:
     """Return a run's last session in a line, with its folder."""
@@ -32,14 +35,22 @@ def summary_line(stored: StoredRun) -> str:
 
 
 def alarms(stored: StoredRun, registry: Registry) -> list[str]:
-    """Return what a run's notes tell that its method did less than it was asked for."""
-    spec = stored.spec
+    """Return what tells that a run's method did less than it was asked for, or learnt nothing."""
+    spec, first = stored.spec, stored.metrics[0]
     meanings = getattr(registry.get("method", spec.method).value, "alarms", {})
-    return [
-        f"{spec.method} on {spec.protocol.name}: {name} = {stored.record.notes[name]}: {meaning}"
+    told = [
+        f"{name} = {stored.record.notes[name]}: {meaning}"
         for name, meaning in meanings.items()
         if stored.record.notes.get(name)
     ]
+    chance = 1 / first.classes
+    if first.accuracy - chance < BARELY * (1 - chance):
+        told.append(
+            f"session 0: {100 * first.accuracy:.2f} % of {first.classes} classes, where chance is "
+            f"{100 * chance:.2f} %: hardly anything was learnt; more --epochs, another "
+            "--recipe lr=... or another of the method's parameters"
+        )
+    return [f"{spec.method} on {spec.protocol.name}: {line}" for line in told]
 
 
 def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:

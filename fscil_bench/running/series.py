@@ -60,6 +60,8 @@ def requested(
         raise UsageError("seeds: no seed is named")
     registry = bench.registry
     own = assigned(params or {}, expand_methods(named["method"], registry), registry)
+    for line in without_their_own(named["method"], named["representation"], registry):
+        bench.progress.say(line)
     requests = [
         RunRequest(
             method=name,
@@ -116,6 +118,19 @@ def fitting_methods(
             f"{', '.join(map(repr, sorted(lacking)))} come with {_bringing(lacking, registry)}"
         )
     return fitting
+
+
+def without_their_own(
+    methods: Sequence[str], representations: Sequence[str], registry: Registry
+) -> list[str]:
+    """Say which methods are published with a representation of their own that is not asked for."""
+    own = [name for name in methods if name in registry.names("representation")]
+    return [
+        f"{name} is published on --representation {name}; here it stands on "
+        f"{', '.join(representations)}"
+        for name in own
+        if name not in representations
+    ]
 
 
 def assigned(

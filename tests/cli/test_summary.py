@@ -35,3 +35,10 @@ def test_a_run_says_where_ldc_did_less_than_it_was_asked_for(factory: Any) -> No
     (told,) = alarms(factory.write(spec, notes={"sessions_at_means": 8}), registry)
     assert told.startswith("ldc on toy: sessions_at_means = 8: so many sessions have class means")
     assert told.endswith("try a lower lr")
+
+
+def test_a_run_says_when_nothing_was_learnt(factory: Any, registry: Registry) -> None:
+    # Of 40 test images in 4 base classes chance gets 10 right.
+    assert alarms(factory.write(factory.spec("ncm"), [(11, 0)] * 3), registry) == []
+    (told,) = alarms(factory.write(factory.spec("ncm", 1), [(10, 0)] * 3), registry)
+    assert "session 0: 25.00 % of 4 classes, where chance is 25.00 %" in told

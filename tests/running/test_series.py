@@ -12,7 +12,7 @@ from fscil_bench.params import NoParams, published_params
 from fscil_bench.plugins.registry import Plugin, Registry, expand_methods, load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.running.commands import default_params
-from fscil_bench.running.series import fitting_methods, make_all
+from fscil_bench.running.series import fitting_methods, make_all, without_their_own
 from fscil_bench.store.files import write_text
 
 
@@ -55,6 +55,12 @@ def test_a_group_leaves_out_what_a_representation_cannot_carry() -> None:
     assert "virtual is left out on representation plain" in line
     assert "'virtual' come with representation rich" in line
     assert fitting_methods(["all-frozen", "virtual"], "plain", registry(), said.append) == names
+
+
+def test_a_method_with_a_representation_of_its_own_is_named() -> None:
+    found = load_registry(())
+    (line,) = without_their_own(["ldc", "orco", "f2m"], ["cosine", "f2m"], found)
+    assert line == "orco is published on --representation orco; here it stands on cosine, f2m"
 
 
 def test_defaults_for_a_protocol_are_what_its_paper_states() -> None:
