@@ -22,6 +22,8 @@ from fscil_bench.store.runs import RunRecord
 
 SHAPE = ("base_classes", "sessions", "way", "shot", "class_order")
 """Fields of a protocol that say how it is cut into sessions."""
+BUSY = 1.25
+"""Load by core above which times are said to be too long: a run by itself makes about 1."""
 Records = Sequence[RunRecord] | Sequence[EpisodesRecord]
 """What is stored of runs, or of few-shot episodes, beside arrays."""
 

@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 
 from fscil_bench.metrics import Interval, mean_interval
+from fscil_bench.reporting.facts import BUSY
 from fscil_bench.reporting.frame import run_frame
 from fscil_bench.reporting.statistics import differences as paired_differences
 from fscil_bench.store.runs import StoredRun
 
-BUSY = 1.25
-"""Load by core above which times are said to be too long: a run by itself makes about 1."""
 FLOAT = 4
 """Bytes of a float32."""
 
