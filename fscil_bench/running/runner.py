@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from fscil_bench.errors import FscilError
-from fscil_bench.method import Method, batches
+from fscil_bench.method import Checkpoint, Method, batches
 from fscil_bench.metrics import NOT_SCORED
 from fscil_bench.params import params_dict, refuse_unstorable
 from fscil_bench.plugins.contract import Contract
@@ -19,6 +20,8 @@ from fscil_bench.progress import Progress
 from fscil_bench.running.sessions import SessionMaker
 from fscil_bench.store.runs import SessionRecord
 
+SAVED_EVERY = 60.0
+"""Seconds after which a run's state is kept, when a session has ended."""
 QUERY_BATCH = 2000
 """Test samples scored at once; no score may depend on it."""
 
@@ -34,19 +37,29 @@ class Outcome:
 
 
 def run_sessions(
-    method: Method, maker: SessionMaker, keep_artifacts: bool, progress: Progress
+    method: Method,
+    maker: SessionMaker,
+    keep_artifacts: bool,
+    progress: Progress,
+    checkpoint: Checkpoint | None = None,
 ) -> Outcome:
     """Let `method` learn every session in turn, and predict all classes seen after each.
+
+    With a checkpoint a run that was stopped goes on after the last session that was kept, if its
+    method has no notes.
 
     Raises:
         FscilError: the method returns scores of a wrong shape or that are not finite.
     """
     count = maker.protocol.sessions + 1
+    records, predicted = _taken_up(method, checkpoint)
     predictions = np.full((count, len(maker.dataset.test)), NOT_SCORED, dtype=np.int64)
-    records = []
+    predictions[: len(records)] = predicted
     artifacts: dict[str, np.ndarray] = {}
+    saved = time.monotonic()
     with progress.task(f"{method.name}: sessions", count) as task:
-        for number in range(count):
+        task.update(len(records))
+        for number in range(len(records), count):
             session = maker.session(number)
             started = time.perf_counter()
             learn = method.learn_session if number else method.learn_base
@@ -68,8 +81,43 @@ def run_sessions(
             )
             if keep_artifacts:
                 artifacts |= _artifacts(method, number)
+            # Notes are no part of the state: what a method has to say would be lost.
+            elif checkpoint and time.monotonic() - saved >= SAVED_EVERY and not notes_of(method):
+                checkpoint.save(_kept(method, records, predictions))
+                saved = time.monotonic()
             task.update(number + 1)
     return Outcome(predictions, tuple(records), artifacts, notes_of(method))
+
+
+def _taken_up(
+    method: Method, checkpoint: Checkpoint | None
+) -> tuple[list[SessionRecord], torch.Tensor]:
+    """Bring a method to where its run was stopped; return the records and predictions so far."""
+    found = checkpoint.load() if checkpoint else None
+    if found is None:
+        return [], torch.empty(0, 1)
+    device = method.context.device
+    state = {
+        name: tensor.to(device) if name in found["on_device"] else tensor
+        for name, tensor in found["state"].items()
+    }
+    with named(method, "taking up its state"):
+        method.load_state_dict(state)
+    return [SessionRecord(**each) for each in found["records"]], found["predictions"]
+
+
+def _kept(
+    method: Method, records: Sequence[SessionRecord], predictions: np.ndarray
+) -> dict[str, Any]:
+    """Return what a checkpoint holds of the sessions that are done."""
+    with named(method, "giving its state"):
+        state = method.state_dict()
+    return {
+        "state": {name: tensor.detach().cpu() for name, tensor in state.items()},
+        "on_device": [name for name, tensor in state.items() if tensor.device.type != "cpu"],
+        "records": [record.model_dump() for record in records],
+        "predictions": torch.from_numpy(predictions[: len(records)]),
+    }
 
 
 @contextmanager

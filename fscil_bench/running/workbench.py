@@ -194,6 +194,8 @@ class Workbench:
         with self._alone(f"run-{plan.spec.key}"):
             found = None if force else self._found(plan, artifacts)  # made while this one waited
             artifacts = artifacts or (not force and self.store.has_artifacts(plan.spec))
+            if force:
+                self._stopped(plan).remove()
             return found or self._run(plan, method, maker, pretrain_seconds, artifacts)
 
     def _found(self, plan: Plan, artifacts: bool) -> StoredRun | None:
@@ -206,7 +208,8 @@ class Workbench:
     ) -> StoredRun:
         if arrays:
             method = recorded(method, plan.spec.protocol.base_classes)
-        outcome = run_sessions(method, maker, arrays, self.progress)
+        stopped = self._stopped(plan)
+        outcome = run_sessions(method, maker, arrays, self.progress, None if arrays else stopped)
         record = RunRecord(
             key=plan.spec.key,
             spec=plan.spec,
@@ -220,7 +223,15 @@ class Workbench:
             **self.known(plan),
         )
         targets = plan.dataset.test.labels
-        return self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+        stored = self.store.write(record, outcome.predictions, targets, outcome.artifacts)
+        stopped.remove()
+        return stored
+
+    def _stopped(self, plan: Plan) -> FileCheckpoint:
+        spec = plan.spec
+        file = self.store.cache_folder("sessions", spec.key) / "checkpoint.pt"
+        title = f"{spec.method} on {spec.protocol.name}, seed {spec.seed}"
+        return FileCheckpoint(file, title, self.progress.say)
 
     def known(self, plan: Plan) -> dict[str, Any]:
         """Return what is recorded of any work of a plan that is finished now."""

@@ -25,6 +25,7 @@ KINDS = {
     "images": re.compile(r"[A-Za-z0-9][\w.-]*-[0-9a-f]{16}"),
     "features": re.compile(r"[0-9a-f]{16}-[0-9a-f]{12}-[a-z0-9-]+"),
     "pretrained": re.compile(r"[0-9a-f]{16}"),
+    "sessions": re.compile(r"[0-9a-f]{16}"),
     "precision": re.compile(r"[0-9a-f]{16}"),
 }
 """Folders of the cache, and what the engine calls what it keeps in them."""
@@ -33,6 +34,7 @@ FILES = {
     "images": re.compile(r"meta\.json|(train|test)(_[a-z]+)?\.(bin|npy)"),
     "features": re.compile(r"done\.json|features\.npy|part-\d+\.npy"),
     "pretrained": re.compile(r"tensors\.safetensors|checkpoint\.pt"),
+    "sessions": re.compile(r"checkpoint\.pt"),
     "precision": re.compile(r"measured\.json"),
 }
 """What the engine writes there; a folder with anything else in it is somebody's own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,10 @@ class FileCheckpoint:
             torch.save(state, new)
 
     def remove(self) -> None:
-        """Forget what was saved."""
+        """Forget what was saved, and the folder if nothing else is there."""
         self.path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.path.parent.rmdir()
 
 
 def _damaged(path: Path, reason: str) -> str:

@@ -12,7 +12,9 @@ import torch
 
 import fscil_bench as fb
 from fscil_bench.errors import FscilError, UsageError
+from fscil_bench.plugins.registry import load_registry
 from fscil_bench.request import Design, RunRequest, Wanted
+from fscil_bench.running import runner
 from fscil_bench.running.missing import make_missing
 from fscil_bench.running.sessions import draw_outliers
 from fscil_bench.running.tuning import checked_grid
@@ -49,6 +51,38 @@ def test_a_finished_run_is_not_run_again(toy: Any) -> None:
     again = toy.run(force=True)
     assert (first.folder / "run.json").stat().st_mtime_ns > stamp
     assert np.array_equal(again.predictions, first.predictions)
+
+
+@pytest.mark.parametrize("method", ["finetune", "fsll", "ldc"])
+def test_a_run_that_was_stopped_goes_on_after_its_last_session(
+    new_toy: Any, tmp_path: Path, method: str, monkeypatch: Any
+) -> None:
+    params = {"epochs": 1, **(FEW if method == "ldc" else {})}
+    whole = new_toy.run(method, params=params, results=tmp_path / "whole")
+    kind: Any = load_registry().get("method", method).value
+    begun: list[int] = []
+
+    def stopping(self: Any, session: Any) -> None:
+        begun.append(session.index)
+        if begun == [1, 2]:
+            raise KeyboardInterrupt
+        learn(self, session)
+
+    monkeypatch.setattr(runner, "SAVED_EVERY", 0.0)
+    learn = kind.learn_session
+    monkeypatch.setattr(kind, "learn_session", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        new_toy.run(method, params=params)
+    kept = method != "ldc"  # whose notes count over sessions
+    assert len([*new_toy.folder.rglob("sessions/*/checkpoint.pt")]) == kept
+    stored = new_toy.run(method, params=params)
+    assert begun == ([1, 2, 2, 3] if kept else [1, 2, 1, 2, 3])
+    assert np.array_equal(stored.predictions, whole.predictions)
+    assert stored.record.notes == whole.record.notes
+    assert [s.state_bytes for s in stored.record.sessions] == [
+        s.state_bytes for s in whole.record.sessions
+    ]
+    assert not [*new_toy.folder.rglob("sessions/*/checkpoint.pt")]
 
 
 @pytest.mark.parametrize("method", ["ncm", "ldc", "finetune"])
