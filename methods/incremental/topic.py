@@ -208,7 +208,9 @@ class Topic(NetworkMethod):
             for indices in shuffled(len(images), p.batch_size, generator):
                 pixels = self.network.train_pixels(images[indices], generator)
                 features, own = self._features(pixels), rows[indices.to(rows.device)]
-                logits = self.head_logits(features, torch.cat([old, added]))
+                # Constant: the logits of earlier classes would tear features out of their places.
+                earlier = self.head_logits(features, old).detach()
+                logits = torch.cat([earlier, self.head_logits(features, added)], dim=1)
                 loss = F.cross_entropy(logits, own) + p.anchor_weight * anchored()
                 if not bool(torch.isfinite(loss)):
                     raise self._diverged(session, f"the loss is {loss.item()} in epoch {epoch + 1}")

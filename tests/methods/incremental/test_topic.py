@@ -63,6 +63,15 @@ def test_what_lies_below_the_last_block_and_old_rows_stay() -> None:
         assert torch.equal(tensor, after.network.backbone.state_dict()[name]) != learns, name
 
 
+def test_cross_entropy_moves_features_by_the_new_rows_alone() -> None:
+    # These begin within thousandths of zero, so that a first step moves the rows and nothing else.
+    alone = {"anchor_weight": 0.0, "min_weight": 0.0, "max_weight": 0.0, "weight_decay": 0.0}
+    before, after = made(0), made(1, epochs=1, **alone)
+    moved = after.network.backbone.bn.weight - before.network.backbone.bn.weight
+    assert 0 < float(moved.detach().norm()) < 1e-3
+    assert float(after.rows[BASE:].detach().norm()) > 1e-2
+
+
 def test_a_session_adds_a_node_for_each_class() -> None:
     found = made()
     nodes, task = found.nodes, ToyTask(needs=Topic.needs)
@@ -92,7 +101,7 @@ def test_centroids_are_drawn_along() -> None:
     assert bool((own.norm(dim=1) > 1e-4).all())
 
 
-@pytest.mark.parametrize(("anchor", "weight"), [("released", 350.0), ("paper", 0.5)])
+@pytest.mark.parametrize(("anchor", "weight"), [("released", 350.0), ("paper", 5.0)])
 def test_the_anchor_holds_the_features_of_the_nodes_images(anchor: str, weight: float) -> None:
     start = made(0)
     images = start.nodes.images
