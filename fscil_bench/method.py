@@ -141,11 +141,14 @@ class Method(Contract):
 
     @classmethod
     def check_declaration(cls) -> None:
-        """Refuse parameters of `pretrain` that the method does not have."""
+        """Refuse parameters that the method does not have, wherever it names some."""
         known = {field.name for field in fields(cls.Params)}
-        unknown = [name for name in cls.pretrain_params if name not in known]
-        if unknown:
-            raise UsageError(f"pretrain_params names {unknown[0]!r}, which Params lacks")
+        stated = [name for params in cls.published.values() for name in params]
+        named = {"pretrain_params": cls.pretrain_params, "tuning_grid": cls.tuning_grid}
+        for where, names in {**named, "published": stated}.items():
+            for name in names:
+                if name not in known:
+                    raise UsageError(f"{where} names {name!r}, which Params lacks")
 
     def __init__(self, params: Any, context: MethodContext) -> None:
         self.params = params

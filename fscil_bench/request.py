@@ -81,12 +81,13 @@ class Wanted:
     """A run that a report needs, as a user would ask for it.
 
     With `artifacts` the method's named arrays are needed too; with `episodes` few-shot episodes
-    are, instead of sessions.
+    are, instead of sessions. `options` are further words of the command that makes it.
     """
 
     request: RunRequest
     artifacts: bool = False
     episodes: Design | None = None
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -279,9 +279,9 @@ def _explained(debug: bool, typed: Sequence[str]) -> Iterator[None]:
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt as stop:
         say(
-            "interrupted: finished runs are kept, and of base training, of what methods learn from "
-            "base data and of features all but the last epoch or minute; the sessions of a run "
-            "under way begin anew; the same command goes on from there"
+            "interrupted: finished runs are kept, and of base training, features and long stages "
+            "of methods all but the last epoch, session or minute; the same command goes on from "
+            "there"
         )
         number = signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
         raise typer.Exit(128 + number) from None
@@ -420,7 +420,8 @@ def heed_termination() -> None:
     """Let SIGTERM stop work as Ctrl-C does, so that locks and temporary files are removed."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
+        del frame
+        signal.signal(number, signal.SIG_IGN)  # some systems send it again while work is ended
         raise Terminated
 
     signal.signal(signal.SIGTERM, stop)

@@ -239,6 +239,12 @@ def rows_of_protocol(results: Results, report: str, rows: str = "") -> Chosen:
     return found.keep(last.sort_values(ascending=False, kind="stable").index)
 
 
+ELSEWHERE = (
+    "No stored row is on the protocol's own shots, sessions, class order and recipe: rows on other "
+    "terms stand in their place, and need not be alike."
+)
+
+
 def meant_rows(
     results: Results, report: str, rows: str, every: bool, choose: Choice | None = None
 ) -> Chosen:
@@ -255,6 +261,10 @@ def meant_rows(
     if every or rows.strip() or results.selection.split:
         return found
     kept = (choose or usual_rows)(found)
+    if not any(
+        on_own_terms(spec, results.registry, split=own_split(found)) for spec in kept.specs.values()
+    ):
+        return replace(kept, notes=(*kept.notes, ELSEWHERE))
     count = len(found.labels) - len(kept.labels)
     note = (
         f"{count} more {'row is' if count == 1 else 'rows are'} stored, with parameters set by "
@@ -276,6 +286,8 @@ def plain_command(
     if name in registry.names("protocol"):
         protocol, _ = registry.protocol(name)
         dataset, split = protocol.dataset, split or results.drawn_split(protocol)
+    if method in registry.names("representation"):
+        representation = representation or method
     words = plugin_words(registry, method, dataset, representation or REPRESENTATION)
     words += ["--method", method, "--protocol", protocol_word(name, registry)]
     words += ["--representation", representation] if representation else []

@@ -11,6 +11,7 @@ from fscil_bench.plugins.registry import Registry
 from fscil_bench.protocol import FEATURES, Recipe
 from fscil_bench.reporting.choice import Chosen
 from fscil_bench.reporting.labels import (
+    SHAPE,
     changed_params,
     differing_settings,
     method_title,
@@ -20,8 +21,6 @@ from fscil_bench.running.commands import changes
 from fscil_bench.spec import RepresentationSpec, RunSpec
 from fscil_bench.store.runs import RunRecord
 
-SHAPE = ("base_classes", "sessions", "way", "shot", "class_order")
-"""Fields of a protocol that say how it is cut into sessions."""
 BUSY = 1.25
 """Load by core above which times are said to be too long: a run by itself makes about 1."""
 Records = Sequence[RunRecord] | Sequence[EpisodesRecord]
@@ -160,7 +159,9 @@ def axes_text(axes: Collection[tuple[int, int]], split: str) -> str:
 def image_facts(spec: RunSpec, records: Records) -> dict[str, str]:
     """Return how many images a class the records' data have."""
     counts, full = _range([r.train_images for r in records]), spec.protocol.train_images
-    train = counts if full is None else f"{counts} of {full} in the full data set"
+    most = max(max(record.train_images) for record in records)
+    told = full is not None and most <= full  # a protocol of one's own may have it wrong
+    train = f"{counts} of {full} in the full data set" if told else counts
     return {
         "train_images": f"training images a class: {train}",
         "test_images": f"test images a class: {_range([r.test_images for r in records])}",

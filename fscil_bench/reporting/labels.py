@@ -16,6 +16,9 @@ from fscil_bench.spec import RunSpec
 PLAIN = "plain"
 """How features are read unless a label says otherwise."""
 
+SHAPE = ("base_classes", "sessions", "way", "shot", "class_order")
+"""Fields of a protocol that say how it is cut into sessions."""
+
 _ABSENT = object()
 _COPIED = ("dataset", "base_classes", "backbone", "pretraining", "images", "recipe")
 """Fields that a representation takes from the protocol."""
@@ -40,14 +43,20 @@ def row_labels(specs: Sequence[RunSpec], registry: Registry) -> list[str]:
     `LDC [fact, dim=20] (steps=3, epochs=5)`: in brackets the representation, unless it is the
     baseline's; then the parameters that are neither the defaults nor the paper's for the protocol,
     the one parameter in which the rows of a method differ if there is just one, settings that
-    differ between them, and views that are not plain.
+    differ between them, and views that are not plain. How classes are cut into sessions is told
+    wherever it differs, be it between rows of several methods.
     """
     return [str(name) for name in row_names(specs, registry)]
 
 
 def row_names(specs: Sequence[RunSpec], registry: Registry) -> list[RowName]:
     """Return the same in parts."""
-    return [_name(spec, [s for s in specs if s.method == spec.method], registry) for spec in specs]
+    shapes = [{name: _settings(spec)[name] for name in SHAPE} for spec in specs]
+    shape = _differing(shapes)
+    return [
+        _name(spec, [s for s in specs if s.method == spec.method], shape, registry)
+        for spec in specs
+    ]
 
 
 def differing_settings(specs: Sequence[RunSpec]) -> dict[str, list[str]]:
@@ -89,7 +98,9 @@ def method_title(name: str, registry: Registry) -> str:
     return known[name].title if name in known and titles.count(known[name].title) == 1 else name
 
 
-def _name(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> RowName:
+def _name(
+    spec: RunSpec, siblings: Sequence[RunSpec], shape: Sequence[str], registry: Registry
+) -> RowName:
     representation = spec.representation
     same = [
         s.representation.params for s in siblings if s.representation.name == representation.name
@@ -103,7 +114,7 @@ def _name(spec: RunSpec, siblings: Sequence[RunSpec], registry: Registry) -> Row
     mine = _settings(spec)
     told = [name for name in mine if name == "views" and spec.views != PLAIN]
     told += [name for name in mine if name == FEATURES and len(settings) < len(siblings)]
-    told += [name for name in _differing(settings) if name not in told]
+    told += [name for name in dict.fromkeys([*_differing(settings), *shape]) if name not in told]
     outer += named_values({name: mine.get(name, _ABSENT) for name in told})
     return RowName(method_title(spec.method, registry), brought, tuple(outer))
 

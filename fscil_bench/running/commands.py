@@ -153,6 +153,14 @@ def _network_words(brought: RepresentationSpec, registry: Registry) -> list[str]
     return ["--weights", f"{UNKNOWN_FOLDER}/{file[1]}"] if file else []
 
 
+def networks_of(specs: Iterable[RunSpec], registry: Registry) -> dict[str, tuple[str, ...]]:
+    """Return, of each representation, the options that name the network which runs stand on."""
+    return {
+        spec.representation.name: tuple(_network_words(spec.representation, registry))
+        for spec in specs
+    }
+
+
 def for_copies(command: str, registry: Registry, datasets: Collection[str]) -> str:
     """Return a command as it works where only unofficial copies of some data sets are there."""
     words = shlex.split(command)
@@ -230,6 +238,7 @@ def _line(wanted: Wanted, registry: Registry) -> _Line:
     words += _settings("--set", request.params, defaults)
     words += _settings("--set-representation", request.representation_params, {})
     words += ["--artifacts"] if wanted.artifacts else []
+    words += wanted.options
     place = protocol_word(request.protocol, registry)
     return _Line(tuple(start), request.method, place, request.representation, tuple(words))
 

@@ -60,6 +60,8 @@ def requested(
         raise UsageError("seeds: no seed is named")
     registry = bench.registry
     own = assigned(params or {}, expand_methods(named["method"], registry), registry)
+    for name in named["method"]:
+        refuse_uncarried(name, named["representation"], registry)
     for line in without_their_own(named["method"], named["representation"], registry):
         bench.progress.say(line)
     requests = [
@@ -100,7 +102,8 @@ def fitting_methods(
 
     With `from_file` they must do with features from a file.
 
-    A method asked for by its own name stays, so that it is refused with the reason.
+    A method asked for by its own name stays where it needs what features from a file lack, so that
+    it is refused with the reason.
     """
     brought = set(registry.get("representation", representation).value.extras)
     fitting = []
@@ -110,7 +113,7 @@ def fitting_methods(
             say(f"{name} is left out, as features from a file lack {lack}")
             continue
         lacking = set(needs.extras) - brought
-        if not lacking or name in asked:
+        if not lacking:
             fitting.append(name)
             continue
         say(
@@ -118,6 +121,26 @@ def fitting_methods(
             f"{', '.join(map(repr, sorted(lacking)))} come with {_bringing(lacking, registry)}"
         )
     return fitting
+
+
+def refuse_uncarried(method: str, representations: Sequence[str], registry: Registry) -> None:
+    """Refuse a method, or word for a group, that none of the representations can carry.
+
+    Raises:
+        UsageError: none brings its tensors; the message says which representation does.
+    """
+    if method not in registry.names("method"):
+        return
+    needed = set(registry.get("method", method).value.needs.extras)
+    brought = [set(registry.get("representation", r).value.extras) for r in representations]
+    if any(needed <= own for own in brought):
+        return
+    names = ", ".join(map(repr, sorted(needed)))
+    raise UsageError(
+        f"method {method!r} needs the tensors {names}, which come with "
+        f"{_bringing(needed, registry)} and not with {', '.join(representations)}; name it with "
+        "--representation"
+    )
 
 
 def without_their_own(

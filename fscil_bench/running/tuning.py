@@ -6,7 +6,9 @@ import csv
 import io
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -229,11 +231,24 @@ def tuned_choice(bench: Workbench, tuning: Tuning) -> tuple[Choice, str]:
 
 
 def store_choice(store: Store, protocol: str, choice: Choice) -> str:
-    """Write a choice, and its trials as CSV beside it; return the path of the choice."""
+    """Write a choice, and its trials as CSV beside it; return the path of the choice.
+
+    One on other terms that is there stays beside it, as METHOD-TERMS.json.
+    """
     path = store.tuned_file(protocol, choice.representation, choice.method)
+    with suppress(OSError, ValidationError):
+        earlier = Choice.model_validate_json(path.read_bytes())
+        if earlier.terms != choice.terms:
+            path.replace(_on_terms(path, earlier.terms))
+    _on_terms(path, choice.terms).unlink(missing_ok=True)
     write_text(path.with_suffix(".csv"), _csv(choice))
     write_text(path, choice.model_dump_json(indent=1) + "\n")
     return str(path)
+
+
+def _on_terms(path: Path, terms: str) -> Path:
+    """Return where a choice lies that one on other terms has taken the place of."""
+    return path.with_stem(f"{path.stem}-{terms}")
 
 
 def with_choices(bench: Workbench, requests: Sequence[RunRequest]) -> list[RunRequest]:
@@ -260,6 +275,9 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
     """
     protocol = bench.registry.protocol(request.protocol)[0].name
     path = bench.store.tuned_file(protocol, request.representation, request.method)
+    asked = _terms(bench, request) if path.exists() else ""
+    if (earlier := _on_terms(path, asked)).exists():
+        path = earlier
     again = f"choose again with `{_command(bench, request)}`"
     if not path.exists():
         raise UsageError(
@@ -279,7 +297,7 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
             f"{path}: the method {request.method!r} has changed since its parameters were chosen; "
             f"{again}"
         )
-    if choice.terms != _terms(bench, request):
+    if choice.terms != asked:
         raise UsageError(
             f"{path}: these parameters were chosen on other terms than they are asked for: the "
             f"data, the classes, way or shots, the recipe or the representation differ; {again} "

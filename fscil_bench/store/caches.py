@@ -32,7 +32,7 @@ KINDS = {
 
 FILES = {
     "images": re.compile(r"meta\.json|(train|test)(_[a-z]+)?\.(bin|npy)"),
-    "features": re.compile(r"done\.json|features\.npy|part-\d+\.npy"),
+    "features": re.compile(r"done\.json|features\.npy|part-\d+\.safetensors"),
     "pretrained": re.compile(r"tensors\.safetensors|checkpoint\.pt"),
     "sessions": re.compile(r"checkpoint\.pt"),
     "precision": re.compile(r"measured\.json"),

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -87,17 +88,27 @@ class FileCheckpoint:
         if not self.path.exists():
             return None
         try:
-            state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception as error:  # what a damaged file does to a library is not foreseeable
-            self.say(f"{self.title} begins anew: {self.path} is damaged ({type(error).__name__})")
+            digest, _, content = self.path.read_bytes().partition(b"\n")
+            if hashlib.sha256(content).hexdigest().encode() != digest:
+                raise ValueError("its digest does not match its content")
+            state: dict[str, Any] = torch.load(BytesIO(content), "cpu", weights_only=True)
+        except Exception as error:  # what another version wrote may fail in any way
+            self.say(f"{self.title} begins anew: {self.path} is damaged ({error})")
             return None
         self.say(f"{self.title} goes on where it was stopped")
         return state
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keep it, atomically."""
-        with replaced_file(self.path) as new:
-            torch.save(state, new)
+        """Keep it, atomically; where that fails, say so, and let the work go on."""
+        buffer = BytesIO()
+        torch.save(state, buffer)
+        content = buffer.getvalue()
+        digest = hashlib.sha256(content).hexdigest().encode()
+        try:
+            with replaced_file(self.path) as new:
+                new.write_bytes(digest + b"\n" + content)
+        except WriteError as error:
+            self.say(f"warning: {self.title}: a stop would lose what is done so far: {error}")
 
     def remove(self) -> None:
         """Forget what was saved, and the folder if nothing else is there."""

@@ -21,11 +21,11 @@ from fscil_bench.plugins.digest import engine_digest
 from fscil_bench.progress import Progress
 from fscil_bench.protocol import ImageSpec
 from fscil_bench.representation import TrainedRepresentation
-from fscil_bench.spec import RepresentationSpec, Views
+from fscil_bench.spec import RepresentationSpec, Views, digest_of
 from fscil_bench.store.caches import changed_file
-from fscil_bench.store.files import replaced_file, replaced_folder, write_text
+from fscil_bench.store.files import replaced_folder, write_text
 from fscil_bench.store.runs import Store
-from fscil_bench.store.tensors import stored_digest
+from fscil_bench.store.tensors import load_tensors, save_tensors, stored_digest
 from fscil_bench.training.loop import LabelledImages, as_it_is, extract_features
 
 VIEWS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -119,7 +119,8 @@ class FeatureSource:
         parts: Path,
     ) -> np.ndarray:
         """Return features (n, D); what `parts` holds of them is taken, and a stop keeps more."""
-        blocks = _kept(parts)
+        images = digest_of(chosen.members.tolist())
+        blocks = _kept(parts, images)
         first = done = sum(map(len, blocks))
         if done:
             self.progress.say(f"{title}: going on after {done} of {len(chosen)} images")
@@ -140,25 +141,31 @@ class FeatureSource:
                 done += len(block)
                 task.update(done)
                 if time.monotonic() - kept > KEPT_EVERY:
-                    blocks.append(_keep(parts, first, fresh))
+                    blocks.append(_keep(parts, images, first, fresh))
                     first, fresh, kept = done, [], time.monotonic()
         return np.concatenate([*blocks, *fresh])
 
 
-def _kept(parts: Path) -> list[np.ndarray]:
-    """Return, in order, what a stopped extraction has kept: files named by their first row."""
+def _kept(parts: Path, images: str) -> list[np.ndarray]:
+    """Return, in order, what a stopped extraction has kept: files named by their first row.
+
+    Those of other images, by their digest, and what is damaged are computed again.
+    """
     found: list[np.ndarray] = []
-    with suppress(OSError, ValueError, EOFError):  # what cannot be read is computed again
+    with suppress(StoreError):
         while True:
-            found.append(np.load(parts / f"part-{sum(map(len, found))}.npy"))
+            tensors, meta = load_tensors(parts / f"part-{sum(map(len, found))}.safetensors")
+            if meta["images"] != images:
+                break
+            found.append(tensors["rows"].numpy())
     return found
 
 
-def _keep(parts: Path, start: int, blocks: list[np.ndarray]) -> np.ndarray:
+def _keep(parts: Path, images: str, start: int, blocks: list[np.ndarray]) -> np.ndarray:
     """Keep blocks of features (b, D), of which the first is row `start`; return them as one."""
     rows = np.concatenate(blocks)
-    with replaced_file(parts / f"part-{start}.npy") as new, new.open("wb") as file:
-        np.save(file, rows)
+    file = parts / f"part-{start}.safetensors"
+    save_tensors(file, {"rows": torch.from_numpy(rows)}, {"images": images})
     return rows
 
 

@@ -28,6 +28,7 @@ ROW_SPREAD = 0.001
 """Standard deviation of the linear rows at the start (released code)."""
 
 ANCHOR = "anchor."
+UNMOVED = "sessions_unmoved"
 """How the base session's weights are prefixed in the state."""
 
 Noise = Mapping[str, torch.Tensor]
@@ -71,6 +72,10 @@ class F2m(TrainedNearestMean):
         "mini_imagenet": {"layers": 8, "width": 0.016, "epochs": 0},
     }
     tuning_grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {"lr": (1e-3, 1e-2, 1e-1)}
+    alarms: ClassVar[Mapping[str, str]] = {
+        UNMOVED: "in so many sessions no weight moved, and means alone were added, as every step "
+        "was rounded to none or left the range; try a higher lr or another width"
+    }
 
     @dataclass(frozen=True)
     class Params:
@@ -100,15 +105,17 @@ class F2m(TrainedNearestMean):
         super().__init__(params, context)
         self.weights = last_weights(self.network.backbone, self.params.layers)
         self.anchors = {name: x.detach().clone() for name, x in self.weights.items()}
+        self._unmoved = 0
 
     def train(
         self, images: torch.Tensor, rows: torch.Tensor, fixed: torch.Tensor, session: int
     ) -> None:
         """Train the last weights within their range."""
         p, generator = self.params, self.context.random.torch("session", session)
-        if not p.width:
+        if not p.width or not p.epochs:
             return
         weights = list(self.weights.values())
+        before = [weight.detach().clone() for weight in weights]
         optimiser = torch.optim.SGD(weights, p.lr, momentum=0.9, weight_decay=p.weight_decay)
         for _ in range(p.epochs):
             pixels = self.network.train_pixels(images, generator)
@@ -120,6 +127,11 @@ class F2m(TrainedNearestMean):
             optimiser.step()
             for name, weight in self.weights.items():
                 weight.data = held(weight.data, self.anchors[name], p.width / 2)
+        self._unmoved += all(map(torch.equal, before, weights))
+
+    def notes(self) -> dict[str, int | float | str]:
+        """Return in how many sessions no weight moved, if there is one."""
+        return {UNMOVED: self._unmoved} if self._unmoved else {}
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return means, network, and the weights after the base session."""
@@ -321,7 +333,8 @@ def rounded(gradient: torch.Tensor, lr: float, unit: float) -> torch.Tensor:
     steps = torch.round(gradient * lr / unit)
     if not bool(steps.any()):
         steps = torch.round(2 * gradient * lr / unit)
-    return steps * unit / lr
+    # Of no step the gradient is 0, however small the rate is.
+    return torch.where(steps == 0, 0.0, steps * unit / lr)
 
 
 def held(weight: torch.Tensor, anchor: torch.Tensor, reach: float) -> torch.Tensor:

@@ -124,13 +124,19 @@ class Sfms(Method):
 
     @classmethod
     def check(cls, params: Any, terms: Terms) -> None:
-        """Refuse subspaces as wide as the features, and vectors that do not serve.
+        """Refuse more subspaces than base images or as wide as the features, and unfit vectors.
 
         Rows beyond the protocol's classes are not used, and a warning says which.
         """
         if params.dims >= terms.feature_dim:
             raise UsageError(
                 f"sfms: dims = {params.dims}, and features have {terms.feature_dim}; lower dims"
+            )
+        images = terms.base_classes * terms.base_images
+        if params.subspaces > images:
+            raise UsageError(
+                f"sfms: subspaces = {params.subspaces}, and there are {images} base images to "
+                "divide among them; lower subspaces"
             )
         words = read_vectors(params.vectors)
         if words is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import pandas as pd
@@ -33,7 +33,7 @@ from fscil_bench.reporting.facts import (
 from fscil_bench.reporting.measures import PERCENT
 from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.request import Design, RunRequest, Wanted, seeds_text
-from fscil_bench.running.commands import protocol_word, wanted_commands
+from fscil_bench.running.commands import networks_of, protocol_word, wanted_commands
 
 from .episodes import EpisodeRow, episode_rows, reference_row
 
@@ -155,8 +155,13 @@ class FewShot(Report):
         if self._protocol in known and self._protocol not in registry.names("protocol"):
             return []  # of a file that is not given, no command can be written
         registry.get("protocol", self._protocol)
-        wanted = self.requests(params)
-        return wanted_commands([w for w in wanted if not _is_stored(w, stored)], registry)
+        networks = networks_of((each.spec.run for each in stored), registry)
+        wanted = [
+            replace(each, options=networks.get(each.request.representation, ()))
+            for each in self.requests(params)
+            if not _is_stored(each, stored)
+        ]
+        return wanted_commands(wanted, registry)
 
     def _nothing(self, missing: Sequence[str]) -> str:
         """Say that nothing is stored, with the cheapest command that makes some."""

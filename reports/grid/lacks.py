@@ -14,7 +14,7 @@ from fscil_bench.reporting.choice import asked_for
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reporting.usual import ruler_variant, usual_params, usual_representation
 from fscil_bench.request import RunRequest, Selection, Wanted
-from fscil_bench.running.commands import changes, default_params
+from fscil_bench.running.commands import changes, default_params, networks_of
 from fscil_bench.spec import RunSpec
 
 from .places import Grid
@@ -46,7 +46,8 @@ def missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
     selection, registry = grid.chosen.results.selection, grid.chosen.results.registry
     if selection.protocol not in registry.names("protocol"):
         return []  # of a file that is not given, no command can be written
-    rows = [(spec, grid.chosen.axes(label)) for label, spec in grid.chosen.specs.items()]
+    labels = grid.frame["label"].unique()
+    rows = [(grid.chosen.spec(label), grid.chosen.axes(label)) for label in labels]
     have = {seed for _, axes in rows for _, seed in axes}
     specs = [spec for spec, _ in rows]
     asked = _named(selection, specs, registry)
@@ -64,9 +65,12 @@ def missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
         if (variant := ruler_variant(spec, registry)) or usual_params(spec, registry)
         for _, seed in axes
     }
+    own = () if selection.methods else registry.names("representation")
     return [
         wanted
         for wanted in _grid_runs(asked, views, specs, registry)
+        if wanted.request.representation == wanted.request.method
+        or wanted.request.method not in own  # published on another representation
         if (
             *(wanted.request.method, bool(wanted.request.params), wanted.request.representation),
             *(wanted.request.views, wanted.request.seed),
@@ -127,7 +131,10 @@ def _grid_runs(
         for method, params in _variants(asked.methods, brought, registry, rulers != {"default"})
         for seed in asked.seeds
     ]
-    return [Wanted(request) for request in requests]
+    networks = networks_of(stored, registry)
+    return [
+        Wanted(request, options=networks.get(request.representation, ())) for request in requests
+    ]
 
 
 def _taken(overrides: Mapping[str, Any], brought: str, registry: Registry) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -38,6 +39,8 @@ WITH_INTERVAL = (
     "In percentage points, with the 95 % Student-t interval of the paired differences{but}; n "
     "counts the pairs. An interval that holds 0 shows no difference."
 )
+ANY = (-math.inf, math.inf)
+"""Limits of a difference."""
 OF_ONE_PAIR = "In percentage points, of one pair each, so that there is no interval."
 
 
@@ -147,7 +150,7 @@ def _gain_sections(grid: Grid, recipe: Recipe, facts: pd.DataFrame) -> Iterator[
             continue
         paired = [variant for variant in VARIANTS if found[f"{variant}_last_n"].any()]
         columns = [
-            replace(column, key=f"{variant}_{column.key}", best="none")
+            replace(column, key=f"{variant}_{column.key}", best="none", limits=ANY)
             for variant in paired
             for column in _columns(str(rulers[variant]))
         ]
@@ -184,7 +187,10 @@ def _interval_text(counts: Collection[int]) -> str:
 
 def _columns(group: str) -> list[Column]:
     found = [MEASURES[key] for key in MEASURED]
-    return [Column(each.key, each.heading, group, best=each.better) for each in found]
+    return [
+        Column(each.key, each.heading, group, best=each.better, limits=each.limits)
+        for each in found
+    ]
 
 
 def _heat_map(heat: pd.DataFrame, columns: Sequence[str]) -> Drawing:

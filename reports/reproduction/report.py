@@ -105,7 +105,10 @@ class Reproduction(Report):
         if found:
             return list(found.items())
         if asked is not None:
-            raise UsageError(f"nothing is published for protocol {asked!r}: there is no ledger")
+            raise UsageError(
+                f"no paper prints rows for protocol {asked!r} that a method here answers: there is "
+                "nothing to compare with"
+            )
         named = next(p.name for p in known.values() if published_name(p) is not None)
         raise FscilError(
             "no stored run is of a protocol that papers print rows for; name one with --protocol "

@@ -48,8 +48,8 @@ def test_rows_on_unequal_terms_are_pointed_out(
 
     lines = note_lines(rows(*runs))
 
-    assert lines[1].startswith("ncm: 100 epochs")
-    assert lines[2].startswith("ldc: 5 epochs")
+    assert lines[1].startswith("ncm (shot=5): 100 epochs")
+    assert lines[2].startswith("ldc (shot=1): 5 epochs")
     assert lines[3] == (
         "Not all rows are on equal terms; they differ in shot (5 / 1); epochs (100 / 5)."
     )

@@ -132,7 +132,7 @@ def test_rows_with_different_sessions_stand_side_by_side(
 
     output = make(params=MainTable.Params(all=True))
 
-    assert "| ldc | 1 | 90.00 | 80.00 | – |" in output.text
+    assert "| ldc (sessions=1) | 1 | 90.00 | 80.00 | – |" in output.text
     assert "they differ in sessions (2 / 1)" in output.text
 
 
@@ -142,12 +142,13 @@ def test_rows_of_other_shots_or_sessions_wait_until_they_are_asked_for(
     short = toy_protocol.override(sessions=1)
     factory.write(factory.spec("ldc", protocol=short), [(36, 0), (34, 6)])
     assert labels(make()) == ["ldc"]
+    assert "No stored row is on the protocol's own shots" in make().text
     factory.write(factory.spec("ncm", split="outlier:0.5"))
     factory.write(factory.spec("ncm"))
 
     assert labels(make()) == labels(make(split="outlier:0.5")) == ["ncm"]
     named = make(params=MainTable.Params(rows="ldc; ncm (split=outlier:0.5)"))
-    assert labels(named) == ["ncm", "ldc"]
+    assert labels(named) == ["ncm (sessions=2)", "ldc (sessions=1)"]
     assert "2 more rows are stored, with parameters set by hand or on other terms" in make().text
     assert len(labels(make(params=MainTable.Params(all=True)))) == 3
 

@@ -12,7 +12,12 @@ from fscil_bench.params import NoParams, published_params
 from fscil_bench.plugins.registry import Plugin, Registry, expand_methods, load_registry
 from fscil_bench.progress import Silent
 from fscil_bench.running.commands import default_params
-from fscil_bench.running.series import fitting_methods, make_all, without_their_own
+from fscil_bench.running.series import (
+    fitting_methods,
+    make_all,
+    refuse_uncarried,
+    without_their_own,
+)
 from fscil_bench.store.files import write_text
 
 
@@ -54,7 +59,9 @@ def test_a_group_leaves_out_what_a_representation_cannot_carry() -> None:
     (line,) = said
     assert "virtual is left out on representation plain" in line
     assert "'virtual' come with representation rich" in line
-    assert fitting_methods(["all-frozen", "virtual"], "plain", registry(), said.append) == names
+    refuse_uncarried("virtual", ["plain", "rich"], registry())
+    with pytest.raises(UsageError, match="come with representation rich and not with plain"):
+        refuse_uncarried("virtual", ["plain"], registry())
 
 
 def test_a_method_with_a_representation_of_its_own_is_named() -> None:

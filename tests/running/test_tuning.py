@@ -128,6 +128,20 @@ def test_a_choice_read_with_other_views_says_so(stored: Choice, bench: Workbench
     assert request.chosen == f"{stored.rule}; chosen with plain views, used with flip"
 
 
+def test_choices_on_several_terms_stand_side_by_side(
+    stored: Choice, store: Store, bench: Workbench
+) -> None:
+    asked, first = RunRequest("ncm", TOML), stored.params["space"]
+    other = stored.model_copy(update={"terms": "f" * 16, "params": {"space": "raw"}})
+    store_choice(store, "toy", other)
+    assert with_choice(bench, asked).params["space"] == first != "raw"
+    newer = stored.model_copy(update={"params": {"space": "raw"}})
+    store_choice(store, "toy", newer)
+    assert with_choice(bench, asked).params["space"] == "raw"
+    folder = store.tuned_file("toy", "cosine", "ncm").parent
+    assert {path.name for path in folder.glob("*.json")} == {"ncm.json", f"ncm-{'f' * 16}.json"}
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,14 +110,14 @@ def test_a_stopped_extraction_goes_on_where_it_was(
         patched.setattr(Flat, "forward", forward)
         made.load_half(images(), "train", "plain")
     assert stored_features(made.store, KEY, 5, 5) is None
-    kept = sorted((tmp_path / "c").rglob("part-*.npy"))
-    assert [file.name for file in kept] == ["part-0.npy", "part-2.npy"]
+    kept = sorted((tmp_path / "c").rglob("part-*.safetensors"))
+    assert [file.name for file in kept] == ["part-0.safetensors", "part-2.safetensors"]
     assert not list(foreign(tmp_path / "c")), "`data clear` knows them"
 
     calls = Flat.calls
     assert np.array_equal(made.load_half(images(), "train", "plain"), whole)
     assert Flat.calls == calls + 1
-    assert not list((tmp_path / "c").rglob("part-*.npy"))
+    assert not list((tmp_path / "c").rglob("part-*.safetensors"))
 
 
 def test_a_damaged_part_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,8 +127,34 @@ def test_a_damaged_part_is_computed_again(tmp_path: Path, monkeypatch: pytest.Mo
     first = made.load_half(images(), "train", "plain")
     (folder,) = (tmp_path / "c" / "features").iterdir()
     parts = folder.rename(folder.with_name(folder.name + "-parts"))
-    (parts / "part-0.npy").write_bytes(b"\x93NUMPY")
+    (parts / "part-0.safetensors").write_bytes(b"\x93NUMPY")
     assert np.array_equal(made.load_half(images(), "train", "plain"), first)
+
+
+def test_parts_of_other_images_are_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where some features are known, parts hold those of the others; a later start knows none."""
+    monkeypatch.setattr("fscil_bench.training.loop.EVALUATION_BATCH", 2)
+    monkeypatch.setattr("fscil_bench.training.features.KEPT_EVERY", 0.0)
+    whole = source(tmp_path / "whole").load_half(images(), "train", "plain")
+    made = source(tmp_path)
+    knowing = replace(made, known=(np.array([0, 2]), whole[[0, 2]]))
+    assert np.array_equal(knowing.load_half(images(), "train", "plain"), whole)
+    shutil.rmtree(tmp_path / "c")
+    calls = Flat.calls
+
+    def forward(self: Flat, x: torch.Tensor) -> torch.Tensor:
+        if Flat.calls == calls + 1:
+            raise KeyboardInterrupt
+        return plain(self, x)
+
+    plain = Flat.forward
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Flat, "forward", forward)
+        knowing.load_half(images(), "train", "plain")
+    assert list((tmp_path / "c").rglob("part-0.safetensors"))
+    assert np.array_equal(made.load_half(images(), "train", "plain"), whole)
 
 
 def test_damaged_features_are_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -65,8 +65,22 @@ def test_a_damaged_state_is_told_and_not_taken(tmp_path: Path) -> None:
     kept = FileCheckpoint(tmp_path / "checkpoint.pt", "stage", said.append)
     assert kept.load() is None
     kept.save({"epochs": 3, "parts": {"rows": torch.ones(2)}})
-    kept.path.write_bytes(kept.path.read_bytes()[:40])
-    assert kept.load() is None
-    assert "stage begins anew" in said[0]
+    whole = kept.path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[whole.index(torch.ones(2).numpy().tobytes()) + 3] ^= 128  # the sign of a row's entry
+    for content in (whole[:40], b"", bytes(flipped)):
+        kept.path.write_bytes(content)
+        assert kept.load() is None
+        assert "stage begins anew" in said.pop()
+    kept.path.write_bytes(whole)
+    assert kept.load() is not None
     kept.remove()
     assert kept.load() is None and len(said) == 1
+
+
+def test_a_state_that_cannot_be_kept_ends_no_work(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "file").touch()
+    FileCheckpoint(tmp_path / "file" / "checkpoint.pt", "stage", said.append).save({"epochs": 3})
+    (line,) = said
+    assert line.startswith("warning: stage: a stop would lose what is done so far: ")

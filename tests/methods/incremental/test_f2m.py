@@ -152,6 +152,15 @@ def test_sessions_move_the_last_weights_alone_and_within_their_range() -> None:
             assert torch.equal(weight, before[name]), name
 
 
+def test_sessions_in_which_no_weight_moves_are_told() -> None:
+    method, before = trained(lr=1e-300)
+    for name, weight in method.network.backbone.state_dict().items():
+        assert torch.equal(weight, before[name]), name
+    assert method.notes() == {"sessions_unmoved": SESSIONS}
+    assert trained(layers=1, width=0.02, lr=10.0)[0].notes() == {}
+    assert trained(epochs=0)[0].notes() == {}
+
+
 @pytest.mark.parametrize("off", [{"width": 0.0}, {"epochs": 0}])
 def test_without_room_or_steps_it_is_the_nearest_mean_by_cosine(off: dict[str, Any]) -> None:
     method, before = trained(**off)

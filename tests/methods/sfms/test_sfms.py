@@ -132,6 +132,8 @@ def test_vectors_and_dimensions_must_be_enough(tmp_path: Path) -> None:
         Sfms.check(Sfms.Params(**words(tmp_path, 9)), terms)
     with pytest.raises(UsageError, match="dims = 16, and features have 16"):
         Sfms.check(Sfms.Params(dims=16), terms)
+    with pytest.raises(UsageError, match="subspaces = 5000, and there are"):
+        Sfms.check(Sfms.Params(subspaces=5000), terms)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ PLUGINS = {
     ("representation", "given"): representation(NoParams, trained=False),
 }
 FACT = {"name": "fact", "params": {"steps": 1}}
+FILE = "w.pt (sha256 0123456789ab)"
 RAW, TUKEY = {"space": "raw"}, {"space": "tukey"}
 
 
@@ -302,6 +303,18 @@ def test_missing_are_the_pairs_of_what_is_stored_or_named(write: Any, make: Any)
     named = make(GridReport, methods=("ldc", "icarl"), representations=("fact",)).missing
     assert named == [
         "fscil-bench run --method icarl --protocol toy --representation fact --seeds 0-1"
+    ]
+
+
+def test_missing_runs_are_on_the_network_that_the_stored_ones_have(write: Any, make: Any) -> None:
+    write([20])
+    write([20], "ldc", {"steps": 1}, representation={"name": "given", "pretraining": FILE})
+    asked = {"methods": ("ncm", "ldc"), "representations": ("given",)}
+    assert make(GridReport, **asked).missing == [
+        "fscil-bench run --method ncm --protocol toy --representation given --weights PATH/TO/w.pt "
+        "--seeds 0",
+        "fscil-bench run --method ncm --protocol toy --representation given --set space=tukey "
+        "--weights PATH/TO/w.pt --seeds 0",
     ]
 
 

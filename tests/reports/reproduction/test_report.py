@@ -266,7 +266,7 @@ def test_without_a_protocol_all_that_is_stored_is_shown(write: Any, ledger: Any)
 
 
 def test_a_protocol_without_published_rows_has_no_ledger(ledger: Any) -> None:
-    with pytest.raises(UsageError, match="nothing is published for protocol 'glyphs'"):
+    with pytest.raises(UsageError, match="no paper prints rows for protocol 'glyphs'"):
         ledger("glyphs")
     with pytest.raises(UsageError, match="unknown protocol 'cifar10'; did you mean"):
         ledger("cifar10")
