@@ -77,16 +77,18 @@ class Reproduction(Report):
             FscilError: no protocol is named, and no stored run has published rows.
         """
         del frame
-        pairs, tables, lacks = [], [], []
+        pairs, tables, lacks, apart = [], [], [], []
         for name, rows in self._families():
             found = measured_tables(self.results, name, rows, params.all)
             own = measured_pairs(rows, found)
             pairs += own
             tables += [table for table in found if table.labels]
             lacks += self._lacks(name, rows, own)
+            apart += self._apart(name, rows, own)
         ledger = _ledger(pairs) if pairs else "Nothing that answers a published row is stored."
         problems = [text for table in tables for text in table.problems]
-        return Document(self.title, [ABOUT, ledger, *_sections(pairs, tables)], lacks, problems)
+        parts = [ABOUT, ledger, *apart, *_sections(pairs, tables)]
+        return Document(self.title, parts, lacks, problems)
 
     def _families(self) -> list[tuple[str, list[PublishedRow]]]:
         """Return the names under which rows are published, with the rows that may be answered."""
@@ -123,6 +125,20 @@ class Reproduction(Report):
             for command in wanted_commands(runs, registry) if row.method not in have else ():
                 commands.setdefault(command, []).append(row.method)
         return [Lack(f"for {', '.join(own)}", command) for command, own in commands.items()]
+
+    def _apart(self, name: str, rows: Sequence[PublishedRow], pairs: list[Pair]) -> list[str]:
+        """Say for which rows no run is asked, although a method here is meant to be the same."""
+        if self.results.selection.methods:
+            return []
+        known = {row.method for row, _ in wanted_runs(rows, name, self.results)}
+        known |= {pair.published.method for pair in pairs}
+        left = [row.method for row in rows if row.method not in known]
+        if not left:
+            return []
+        return [
+            f"No run is asked for beside {', '.join(left)}, which are on another backbone, "
+            f"pre-training or division of the data; one that is made stands here as {APART}."
+        ]
 
 
 def verdict(differences: Sequence[Interval]) -> str:

@@ -265,6 +265,11 @@ def test_without_a_protocol_all_that_is_stored_is_shown(write: Any, ledger: Any)
     assert [line["protocol"] for line in lines_of(ledger(None))] == ["cifar100_cec"]
 
 
+def test_rows_that_no_run_can_be_compared_with_are_named(ledger: Any) -> None:
+    (told,) = (part for part in ledger().parts if str(part).startswith("No run is asked"))
+    assert "F2M (TOPIC split)" in told and "Decoupled-Cosine" not in told
+
+
 def test_a_protocol_without_published_rows_has_no_ledger(ledger: Any) -> None:
     with pytest.raises(UsageError, match="no paper prints rows for protocol 'glyphs'"):
         ledger("glyphs")
