@@ -107,9 +107,9 @@ def test_rows_with_fewer_sessions_leave_cells_empty(
     text = make(Confusion).text
 
     # Forgetting and plasticity: of the base session alone, and of sessions 0 and 1.
-    assert "| of 1 | 1 | 5.00 | – | 5.00 |" in text
-    assert "| of 1 | 1 | 90.00 | 60.00 | – | 60.00 |" in text
-    assert "| of 0 | 1 | – | – | – |" in text
+    assert "| of 1 (sessions=1) | 1 | 5.00 | – | 5.00 |" in text
+    assert "| of 1 (sessions=1) | 1 | 90.00 | 60.00 | – | 60.00 |" in text
+    assert "| of 0 (sessions=0) | 1 | – | – | – |" in text
 
 
 def test_a_protocol_of_one_session_has_errors_alone(
