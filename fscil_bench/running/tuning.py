@@ -239,8 +239,12 @@ def store_choice(store: Store, protocol: str, choice: Choice) -> str:
     with suppress(OSError, ValidationError):
         earlier = Choice.model_validate_json(path.read_bytes())
         if earlier.terms != choice.terms:
-            path.replace(_on_terms(path, earlier.terms))
-    _on_terms(path, choice.terms).unlink(missing_ok=True)
+            aside = _on_terms(path, earlier.terms)
+            path.replace(aside)
+            path.with_suffix(".csv").replace(aside.with_suffix(".csv"))
+    kept = _on_terms(path, choice.terms)
+    kept.unlink(missing_ok=True)
+    kept.with_suffix(".csv").unlink(missing_ok=True)
     write_text(path.with_suffix(".csv"), _csv(choice))
     write_text(path, choice.model_dump_json(indent=1) + "\n")
     return str(path)
@@ -275,7 +279,7 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
     """
     protocol = bench.registry.protocol(request.protocol)[0].name
     path = bench.store.tuned_file(protocol, request.representation, request.method)
-    asked = _terms(bench, request) if path.exists() else ""
+    asked = _terms(bench, request) if any(path.parent.glob(f"{path.stem}*.json")) else ""
     if (earlier := _on_terms(path, asked)).exists():
         path = earlier
     again = f"choose again with `{_command(bench, request)}`"

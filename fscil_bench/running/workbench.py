@@ -228,8 +228,10 @@ class Workbench:
         return stored
 
     def _stopped(self, plan: Plan) -> FileCheckpoint:
+        # Folders of results that hold other weights of one specification may share a cache.
         spec = plan.spec
-        file = self.store.cache_folder("sessions", spec.key) / "checkpoint.pt"
+        weights = stored_digest(weights_file(self.store, spec.representation.key))
+        file = self.store.cache_folder("sessions", digest_of([spec.key, weights])) / "checkpoint.pt"
         title = f"{spec.method} on {spec.protocol.name}, seed {spec.seed}"
         return FileCheckpoint(file, title, self.progress.say)
 

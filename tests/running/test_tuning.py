@@ -139,7 +139,11 @@ def test_choices_on_several_terms_stand_side_by_side(
     store_choice(store, "toy", newer)
     assert with_choice(bench, asked).params["space"] == "raw"
     folder = store.tuned_file("toy", "cosine", "ncm").parent
-    assert {path.name for path in folder.glob("*.json")} == {"ncm.json", f"ncm-{'f' * 16}.json"}
+    names = {f"ncm{which}.{kind}" for which in ("", f"-{'f' * 16}") for kind in ("json", "csv")}
+    assert {path.name for path in folder.iterdir()} == names
+    store_choice(store, "toy", other)
+    (folder / "ncm.json").unlink()
+    assert with_choice(bench, asked).params["space"] == "raw", "beside what is gone"
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,33 @@ def test_a_run_that_was_stopped_goes_on_after_its_last_session(
     assert not [*new_toy.folder.rglob("sessions/*/checkpoint.pt")]
 
 
+def test_no_run_goes_on_from_a_stop_on_another_network(
+    new_toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders of results that share a cache may hold other weights of one specification."""
+    new_toy.run()
+    (weights,) = new_toy.folder.rglob("weights.safetensors")
+    tensors, meta = load_tensors(weights)
+    kind: Any = load_registry().get("method", "finetune").value
+    learn = kind.learn_session
+
+    def stopping(self: Any, session: Any) -> None:
+        if session.index == 2:
+            raise KeyboardInterrupt
+        learn(self, session)
+
+    monkeypatch.setattr(runner, "SAVED_EVERY", 0.0)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(kind, "learn_session", stopping)
+        new_toy.run("finetune", params={"epochs": 1})
+    save_tensors(weights, {name: 2 * tensor for name, tensor in tensors.items()}, meta)
+    begun: list[int] = []
+    monkeypatch.setattr(kind, "learn_session", lambda _, session: begun.append(session.index))
+    with pytest.raises(FscilError):  # as no session adds its classes
+        new_toy.run("finetune", params={"epochs": 1})
+    assert begun == [1]
+
+
 @pytest.mark.parametrize("method", ["ncm", "ldc", "finetune"])
 def test_two_runs_of_one_spec_predict_the_same(toy: Any, new_toy: Any, method: str) -> None:
     params = {"ncm": {}, "ldc": {"epochs": 3, **FEW}, "finetune": {"epochs": 3}}[method]
