@@ -261,9 +261,8 @@ def meant_rows(
     if every or rows.strip() or results.selection.split:
         return found
     kept = (choose or usual_rows)(found)
-    if not any(
-        on_own_terms(spec, results.registry, split=own_split(found)) for spec in kept.specs.values()
-    ):
+    registry, split = results.registry, own_split(found)
+    if not any(on_own_terms(spec, registry, split=split) for spec in kept.specs.values()):
         return replace(kept, notes=(*kept.notes, ELSEWHERE))
     count = len(found.labels) - len(kept.labels)
     note = (

@@ -28,8 +28,9 @@ ROW_SPREAD = 0.001
 """Standard deviation of the linear rows at the start (released code)."""
 
 ANCHOR = "anchor."
-UNMOVED = "sessions_unmoved"
 """How the base session's weights are prefixed in the state."""
+UNMOVED = "sessions_unmoved"
+"""The note on sessions in which nothing was trained."""
 
 Noise = Mapping[str, torch.Tensor]
 """What is added to each of some weights, by name."""

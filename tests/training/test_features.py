@@ -91,6 +91,20 @@ def test_features_are_computed_once_and_read_for_reports(tmp_path: Path) -> None
     assert plain is not None and not np.array_equal(plain.test, first[1])
 
 
+def stop_after(batches: int, made: FeatureSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the extraction of the training half when so many batches are done."""
+    calls, plain = Flat.calls, Flat.forward
+
+    def forward(self: Flat, x: torch.Tensor) -> torch.Tensor:
+        if Flat.calls == calls + batches:
+            raise KeyboardInterrupt
+        return plain(self, x)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Flat, "forward", forward)
+        made.load_half(images(), "train", "plain")
+
+
 def test_a_stopped_extraction_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,17 +112,8 @@ def test_a_stopped_extraction_goes_on_where_it_was(
     monkeypatch.setattr("fscil_bench.training.loop.EVALUATION_BATCH", 2)
     monkeypatch.setattr("fscil_bench.training.features.KEPT_EVERY", 0.0)
     whole = source(tmp_path / "whole").load_half(images(), "train", "plain")
-    made, calls = source(tmp_path), Flat.calls
-
-    def forward(self: Flat, x: torch.Tensor) -> torch.Tensor:
-        if Flat.calls == calls + 2:
-            raise KeyboardInterrupt
-        return plain(self, x)
-
-    plain = Flat.forward
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Flat, "forward", forward)
-        made.load_half(images(), "train", "plain")
+    made = source(tmp_path)
+    stop_after(2, made, monkeypatch)
     assert stored_features(made.store, KEY, 5, 5) is None
     kept = sorted((tmp_path / "c").rglob("part-*.safetensors"))
     assert [file.name for file in kept] == ["part-0.safetensors", "part-2.safetensors"]
@@ -142,17 +147,7 @@ def test_parts_of_other_images_are_not_taken(
     knowing = replace(made, known=(np.array([0, 2]), whole[[0, 2]]))
     assert np.array_equal(knowing.load_half(images(), "train", "plain"), whole)
     shutil.rmtree(tmp_path / "c")
-    calls = Flat.calls
-
-    def forward(self: Flat, x: torch.Tensor) -> torch.Tensor:
-        if Flat.calls == calls + 1:
-            raise KeyboardInterrupt
-        return plain(self, x)
-
-    plain = Flat.forward
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Flat, "forward", forward)
-        knowing.load_half(images(), "train", "plain")
+    stop_after(1, knowing, monkeypatch)
     assert list((tmp_path / "c").rglob("part-0.safetensors"))
     assert np.array_equal(made.load_half(images(), "train", "plain"), whole)
 
