@@ -11,7 +11,7 @@ import pandas as pd
 
 from fscil_bench.report import Column, Document, Notes, Report, Table
 from fscil_bench.reporting.choice import Chosen, meant_rows, own_rows
-from fscil_bench.reporting.facts import BUSY, note_lines
+from fscil_bench.reporting.facts import busy_lines, note_lines
 from fscil_bench.reporting.lacks import lacking_runs
 from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.store.runs import StoredRun
@@ -98,13 +98,7 @@ def _machines(rows: Chosen) -> list[str]:
     lines = [f"Made on {'; '.join(machines)}."]
     if len(machines) > 1:
         lines.append("Seconds of several machines cannot be compared.")
-    busy = [run.record.load for run in runs if run.record.load > BUSY]
-    if busy:
-        lines.append(
-            f"{len(busy)} of {len(runs)} runs were made on a busy machine (up to {max(busy):.1f} "
-            "processes a core wanted to run): their seconds are too long."
-        )
-    return lines
+    return [*lines, *busy_lines([run.record.load for run in runs])]
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

@@ -39,6 +39,18 @@ def note_lines(chosen: Chosen) -> list[str]:
     ]
 
 
+def busy_lines(loads: Sequence[float]) -> list[str]:
+    """Say so if some of the runs, with these loads, were timed while the machine did other work."""
+    busy = [load for load in loads if load > BUSY]
+    if not busy:
+        return []
+    return [
+        f"{len(busy)} of {len(loads)} runs were timed on a busy machine (up to {max(busy):.1f} "
+        "processes a core wanted to run): their seconds are too long, and differences between "
+        "them are not told from that. `run --force` times a run again."
+    ]
+
+
 def name_lines(methods: Collection[str], registry: Registry) -> list[str]:
     """Say what commands call methods that tables call otherwise."""
     titles = {name: method_title(name, registry) for name in sorted(methods)}

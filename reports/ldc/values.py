@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fscil_bench.metrics import Interval, mean_interval
-from fscil_bench.reporting.facts import BUSY
+from fscil_bench.reporting.facts import busy_lines
 from fscil_bench.reporting.frame import run_frame
 from fscil_bench.reporting.statistics import differences as paired_differences
 from fscil_bench.store.runs import StoredRun
@@ -137,14 +137,7 @@ def one_machine(runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 def busy_remarks(runs: Mapping[str, pd.DataFrame]) -> list[str]:
     """Say so if some of the runs were timed while the machine was doing other work."""
     loads = pd.concat([own.loc[own["learning"].notna(), "load"] for own in runs.values()])
-    busy = loads[loads > BUSY]
-    if busy.empty:
-        return []
-    return [
-        f"{len(busy)} of {len(loads)} runs were timed on a busy machine (up to {busy.max():.1f} "
-        "processes a core wanted to run): their seconds are too long, and differences between "
-        "them are not told from that. `run --force` times a run again."
-    ]
+    return busy_lines(loads.tolist())
 
 
 def _drop_slope(own: pd.DataFrame) -> float:

@@ -43,7 +43,7 @@ def test_seconds_are_the_least_and_what_takes_less_comes_first(make: Any) -> Non
 def test_busy_and_several_machines_are_told(make: Any, factory: Any) -> None:
     text = make(Resources).text
     assert "Made on cpu, P, threads: 1." in text
-    assert "1 of 3 runs were made on a busy machine (up to 3.5 processes a core" in text
+    assert "1 of 3 runs were timed on a busy machine (up to 3.5 processes a core" in text
     assert "several machines" not in text
     factory.write(factory.spec("ncm", 1), environment={"device": "cuda"})
     text = make(Resources).text
