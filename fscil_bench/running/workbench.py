@@ -194,8 +194,6 @@ class Workbench:
         with self._alone(f"run-{plan.spec.key}"):
             found = None if force else self._found(plan, artifacts)  # made while this one waited
             artifacts = artifacts or (not force and self.store.has_artifacts(plan.spec))
-            if force:
-                self._stopped(plan).remove()
             return found or self._run(plan, method, maker, pretrain_seconds, artifacts)
 
     def _found(self, plan: Plan, artifacts: bool) -> StoredRun | None:

@@ -53,12 +53,16 @@ def test_a_finished_run_is_not_run_again(toy: Any) -> None:
     assert np.array_equal(again.predictions, first.predictions)
 
 
-@pytest.mark.parametrize("method", ["finetune", "fsll", "ldc"])
+@pytest.mark.parametrize(
+    ("method", "force"), [("finetune", False), ("fsll", False), ("fsll", True), ("ldc", False)]
+)
 def test_a_run_that_was_stopped_goes_on_after_its_last_session(
-    new_toy: Any, tmp_path: Path, method: str, monkeypatch: Any
+    new_toy: Any, tmp_path: Path, method: str, force: bool, monkeypatch: Any
 ) -> None:
     params = {"epochs": 1, **(FEW if method == "ldc" else {})}
     whole = new_toy.run(method, params=params, results=tmp_path / "whole")
+    if force:  # so does the second attempt at a run that is stored
+        new_toy.run(method, params=params)
     kind: Any = load_registry().get("method", method).value
     begun: list[int] = []
 
@@ -72,10 +76,10 @@ def test_a_run_that_was_stopped_goes_on_after_its_last_session(
     learn = kind.learn_session
     monkeypatch.setattr(kind, "learn_session", stopping)
     with pytest.raises(KeyboardInterrupt):
-        new_toy.run(method, params=params)
+        new_toy.run(method, params=params, force=force)
     kept = method != "ldc"  # whose notes count over sessions
     assert len([*new_toy.folder.rglob("sessions/*/checkpoint.pt")]) == kept
-    stored = new_toy.run(method, params=params)
+    stored = new_toy.run(method, params=params, force=force)
     assert begun == ([1, 2, 2, 3] if kept else [1, 2, 1, 2, 3])
     assert np.array_equal(stored.predictions, whole.predictions)
     assert stored.record.notes == whole.record.notes
