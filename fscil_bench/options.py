@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from fscil_bench.errors import UsageError, nearest, shown
+from fscil_bench.protocol import Protocol, Recipe
 
 DATA_VARIABLE = "FSCIL_BENCH_DATA"
 PLACES = ("data_root", "results", "cache", "unofficial_data", "skip_broken")
@@ -139,7 +140,10 @@ class Options:
         known = [each.name for each in fields(self)]
         for name in changes:
             if name not in known:
-                raise UsageError(f"unknown option {name!r}; {nearest(name, known)}")
+                told = nearest(name, known)
+                if name in {*Protocol.model_fields, *Recipe.model_fields}:
+                    told = f"a protocol's field is changed by overrides={{{name!r}: ...}}"
+                raise UsageError(f"unknown option {name!r}; {told}")
         return replace(self, **changes)
 
     def words(self, *names: str) -> list[str]:

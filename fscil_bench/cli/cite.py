@@ -12,9 +12,10 @@ from fscil_bench.errors import UsageError, nearest
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 
-SUITE = f"""@misc{{fscilbench,
+SUITE = f"""@software{{fscilbench,
+  author = {{{{fscil-bench contributors}}}},
   title = {{fscil-bench: few-shot class-incremental learning, measured on equal terms}},
-  note = {{Version {__version__}}}
+  version = {{{__version__}}}
 }}"""
 
 

@@ -47,10 +47,15 @@ def alarms(stored: StoredRun, registry: Registry) -> list[str]:
     if first.accuracy - chance < BARELY * (1 - chance):
         told.append(
             f"session 0: {100 * first.accuracy:.2f} % of {first.classes} classes, where chance is "
-            f"{100 * chance:.2f} %: hardly anything was learnt; more --epochs, another "
-            "--recipe lr=... or another of the method's parameters"
+            f"{100 * chance:.2f} %: hardly anything was learnt; {_remedy(spec)}"
         )
     return [f"{spec.method} on {spec.protocol.name}: {line}" for line in told]
+
+
+def _remedy(spec: RunSpec) -> str:
+    trained = not spec.representation.network and spec.representation.recipe.epochs
+    recipe = "more --epochs, another --recipe lr=... or " if trained else ""
+    return f"{recipe}other values of the method's parameters may help"
 
 
 def summary_table(runs: Sequence[StoredRun], registry: Registry) -> str:

@@ -274,10 +274,16 @@ class Registry:
         except (Exception, SystemExit) as error:
             raise UsageError(f"{file}: cannot be imported: {_describe(error, file)}") from error
         if self.add_module(module, FILE) == 0:
-            raise UsageError(
-                f"{file}: defines no plug-in; a complete subclass of Method, Representation, "
-                "Backbone, DatasetReader or Report with a `name` is one"
+            lacks = [
+                f"class {value.__name__} lacks {', '.join(sorted(value.__abstractmethods__))}"
+                for value in vars(module).values()
+                if inspect.isabstract(value) and value.__module__ == module.__name__
+            ]
+            told = "; ".join(lacks) or (
+                "a complete subclass of Method, Representation, Backbone, DatasetReader or Report "
+                "with a `name` is one"
             )
+            raise UsageError(f"{file}: defines no plug-in; {told}")
 
 
 @contextmanager

@@ -263,7 +263,7 @@ def meant_rows(
     kept = (choose or usual_rows)(found)
     registry, split = results.registry, own_split(found)
     if not any(on_own_terms(spec, registry, split=split) for spec in kept.specs.values()):
-        return replace(kept, notes=(*kept.notes, ELSEWHERE))
+        kept = replace(kept, notes=(*kept.notes, ELSEWHERE))
     count = len(found.labels) - len(kept.labels)
     note = (
         f"{count} more {'row is' if count == 1 else 'rows are'} stored, with parameters set by "
@@ -278,7 +278,7 @@ def plain_command(
 ) -> str:
     """Return the command for runs of which nothing is stored that it could be copied from.
 
-    Split and copy are those of what is stored on the same data.
+    Split, network and copy are those of what is stored on the same data.
     """
     registry, selection = results.registry, results.selection
     name, split, dataset = selection.protocol or "", selection.split, None
@@ -291,6 +291,7 @@ def plain_command(
     words += ["--method", method, "--protocol", protocol_word(name, registry)]
     words += ["--representation", representation] if representation else []
     words += ["--split", split] if split else []
+    words += results.network_words(name, representation or REPRESENTATION)
     command = f"fscil-bench run {shlex.join([*words, '--seeds', str(seeds)])}"
     return for_copies(command, registry, results.copies)
 

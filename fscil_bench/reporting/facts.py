@@ -47,7 +47,7 @@ def busy_lines(loads: Sequence[float]) -> list[str]:
     return [
         f"{len(busy)} of {len(loads)} runs were timed on a busy machine (up to {max(busy):.1f} "
         "processes a core wanted to run): their seconds are too long, and differences between "
-        "them are not told from that. `run --force` times a run again."
+        "them are not told from that. run --force times a run again."
     ]
 
 

@@ -16,6 +16,7 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.request import Selection
+from fscil_bench.running.commands import networks_of
 from fscil_bench.running.sessions import LISTED
 from fscil_bench.spec import UNMATCHED, brought_title, features_name
 from fscil_bench.store.runs import StoredRun
@@ -134,6 +135,12 @@ class Results:
         stored = {spec.split for spec in whole if spec.protocol.dataset == protocol.dataset}
         drawn = stored - {LISTED} and "canonical" not in stored
         return "seeded" if drawn and protocol.split == "canonical" else None
+
+    def network_words(self, protocol: str, representation: str) -> tuple[str, ...]:
+        """Return the option that names the network on which all stored runs of these stand."""
+        specs = [run.spec for run in self.runs if run.spec.protocol.name == protocol]
+        found = networks_of(specs, self.registry).get(representation, [])
+        return found[0] if len(found) == 1 else ()
 
     def run(self, key: str) -> StoredRun:
         """Return the run with that key, for its predictions, named arrays and specification."""

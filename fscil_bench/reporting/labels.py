@@ -43,8 +43,8 @@ def row_labels(specs: Sequence[RunSpec], registry: Registry) -> list[str]:
     `LDC [fact, dim=20] (steps=3, epochs=5)`: in brackets the representation, unless it is the
     baseline's; then the parameters that are neither the defaults nor the paper's for the protocol,
     the one parameter in which the rows of a method differ if there is just one, settings that
-    differ between them, and views that are not plain. How classes are cut into sessions is told
-    wherever it differs, be it between rows of several methods.
+    differ between them, and views that are not plain. How classes are cut into sessions, and a
+    file of features beside networks, are told be it between rows of several methods.
     """
     return [str(name) for name in row_names(specs, registry)]
 
@@ -53,8 +53,9 @@ def row_names(specs: Sequence[RunSpec], registry: Registry) -> list[RowName]:
     """Return the same in parts."""
     shapes = [{name: _settings(spec)[name] for name in SHAPE} for spec in specs]
     shape = _differing(shapes)
+    mixed = len({_from_file(spec) for spec in specs}) > 1
     return [
-        _name(spec, [s for s in specs if s.method == spec.method], shape, registry)
+        _name(spec, [s for s in specs if s.method == spec.method], shape, mixed, registry)
         for spec in specs
     ]
 
@@ -99,7 +100,11 @@ def method_title(name: str, registry: Registry) -> str:
 
 
 def _name(
-    spec: RunSpec, siblings: Sequence[RunSpec], shape: Sequence[str], registry: Registry
+    spec: RunSpec,
+    siblings: Sequence[RunSpec],
+    shape: Sequence[str],
+    mixed: bool,
+    registry: Registry,
 ) -> RowName:
     representation = spec.representation
     same = [
@@ -113,8 +118,8 @@ def _name(
     settings = [_settings(s) for s in siblings if _from_file(s) == _from_file(spec)]
     mine = _settings(spec)
     told = [name for name in mine if name == "views" and spec.views != PLAIN]
-    told += [name for name in mine if name == FEATURES and len(settings) < len(siblings)]
-    told += [name for name in dict.fromkeys([*_differing(settings), *shape]) if name not in told]
+    told += [name for name in mine if name == FEATURES and mixed]
+    told += [name for name in dict.fromkeys([*shape, *_differing(settings)]) if name not in told]
     outer += named_values({name: mine.get(name, _ABSENT) for name in told})
     return RowName(method_title(spec.method, registry), brought, tuple(outer))
 

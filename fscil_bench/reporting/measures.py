@@ -265,8 +265,8 @@ MEASURES: Mapping[str, Measure] = {
         _COST(
             "memory",
             "Memory (MB)",
-            "Memory (MB) is the most that the process had, with all that it had loaded (lower is "
-            "better).",
+            "Memory (MB) is the most that the process had in the sessions, with all that it had "
+            "loaded (lower is better).",
             unit="MB",
             of=lambda f: (_first(f, "peak_memory") / 1e6).replace(0, math.nan),
         ),

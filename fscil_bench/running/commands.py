@@ -23,6 +23,8 @@ from fscil_bench.training.networks import packaged_networks
 
 UNKNOWN_FOLDER = "PATH/TO"
 """What a user has to fill in: where a file of theirs lies that was not given."""
+NETWORK = "--network"
+"""The option that takes a network in place of one that is trained."""
 
 
 def default_params(
@@ -117,7 +119,7 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     if from_file:
         changed.pop("backbone", None)
     words += override_words(changed)
-    words += _network_words(brought, registry)
+    words += network_words(brought, registry)
     words += _feature_words(spec, registry)
     words += ["--precision", brought.precision] if not from_file else []
     if brought.devices > 1 and not brought.network:
@@ -142,23 +144,28 @@ def _feature_words(spec: RunSpec, registry: Registry) -> list[str]:
     return ["--features", f"{UNKNOWN_FOLDER}/{file}"]
 
 
-def _network_words(brought: RepresentationSpec, registry: Registry) -> list[str]:
+def network_words(brought: RepresentationSpec, registry: Registry) -> tuple[str, ...]:
     """Return the option that names what a network starts from, or the network that is taken."""
     if brought.network:
         for network in packaged_networks(registry):
             if network.label == brought.network:
-                return ["--network", network.name]
-        return ["--network", f"{UNKNOWN_FOLDER}/NETWORK.safetensors"]
+                return NETWORK, network.name
+        return NETWORK, f"{UNKNOWN_FOLDER}/NETWORK.safetensors"
     file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
-    return ["--weights", f"{UNKNOWN_FOLDER}/{file[1]}"] if file else []
+    return ("--weights", f"{UNKNOWN_FOLDER}/{file[1]}") if file else ()
 
 
-def networks_of(specs: Iterable[RunSpec], registry: Registry) -> dict[str, tuple[str, ...]]:
-    """Return, of each representation, the options that name the network which runs stand on."""
-    return {
-        spec.representation.name: tuple(_network_words(spec.representation, registry))
-        for spec in specs
-    }
+def networks_of(specs: Iterable[RunSpec], registry: Registry) -> dict[str, list[tuple[str, ...]]]:
+    """Return, of each representation, the options that name the networks which runs stand on.
+
+    Empty ones are of a network that is trained by the recipe.
+    """
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for spec in specs:
+        own = found.setdefault(spec.representation.name, [])
+        if (words := network_words(spec.representation, registry)) not in own:
+            own.append(words)
+    return found
 
 
 def for_copies(command: str, registry: Registry, datasets: Collection[str]) -> str:

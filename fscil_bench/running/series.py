@@ -225,9 +225,11 @@ def make_all(
 
 def _check_known(name: str, method: str, registry: Registry) -> None:
     schema = registry.get("method", method).value.Params
-    if name not in schema.__dataclass_fields__:
+    known = schema.__dataclass_fields__
+    if name not in known:
+        told = nearest(name, known) if known else "it has none"
         raise UsageError(
-            f"--set {name}: method {method!r} has no such parameter; to set it for one "
+            f"--set {name}: method {method!r} has no such parameter; {told}; to set one for one "
             f"method alone write --set METHOD.{name}=VALUE"
         )
 

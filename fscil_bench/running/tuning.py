@@ -227,27 +227,44 @@ def tuned_choice(bench: Workbench, tuning: Tuning) -> tuple[Choice, str]:
             task.update(number + 1, f"last {100 * runs[-1].accuracies[-1]:.2f} %")
     choice = choose(tuning, runs, bench.registry)
     protocol = bench.registry.protocol(tuning.request.protocol)[0].name
-    return choice, store_choice(bench.store, protocol, choice)
+    path, replaced = store_choice(bench.store, protocol, choice)
+    if replaced is not None and replaced.params != choice.params:
+        figure = 100 * getattr(replaced.trials[0], replaced.criterion)
+        bench.progress.say(
+            f"replaces what was chosen before: {_named(replaced.params)} ({replaced.criterion} "
+            f"{figure:.2f} %, {replaced.rule})"
+        )
+    return choice, path
 
 
-def store_choice(store: Store, protocol: str, choice: Choice) -> str:
-    """Write a choice, and its trials as CSV beside it; return the path of the choice.
+def store_choice(store: Store, protocol: str, choice: Choice) -> tuple[str, Choice | None]:
+    """Write a choice, and its trials as CSV beside it; return its path, and what it replaces.
 
     One on other terms that is there stays beside it, as METHOD-TERMS.json.
     """
     path = store.tuned_file(protocol, choice.representation, choice.method)
-    with suppress(OSError, ValidationError):
-        earlier = Choice.model_validate_json(path.read_bytes())
-        if earlier.terms != choice.terms:
+    kept = _on_terms(path, choice.terms)
+    replaced = _stored(kept)
+    if (earlier := _stored(path)) is not None:
+        if earlier.terms == choice.terms:
+            replaced = earlier
+        else:
             aside = _on_terms(path, earlier.terms)
             path.replace(aside)
-            path.with_suffix(".csv").replace(aside.with_suffix(".csv"))
-    kept = _on_terms(path, choice.terms)
+            with suppress(OSError):
+                path.with_suffix(".csv").replace(aside.with_suffix(".csv"))
     kept.unlink(missing_ok=True)
     kept.with_suffix(".csv").unlink(missing_ok=True)
     write_text(path.with_suffix(".csv"), _csv(choice))
     write_text(path, choice.model_dump_json(indent=1) + "\n")
-    return str(path)
+    return str(path), replaced
+
+
+def _stored(path: Path) -> Choice | None:
+    """Return the choice in a file; None if there is none that can be read."""
+    with suppress(OSError, ValidationError):
+        return Choice.model_validate_json(path.read_bytes())
+    return None
 
 
 def _on_terms(path: Path, terms: str) -> Path:
@@ -304,8 +321,7 @@ def with_choice(bench: Workbench, request: RunRequest) -> RunRequest:
     if choice.terms != asked:
         raise UsageError(
             f"{path}: these parameters were chosen on other terms than they are asked for: the "
-            f"data, the classes, way or shots, the recipe or the representation differ; {again} "
-            "(a protocol that differs needs a TOML and a name of its own)"
+            f"data, the classes, way or shots, the recipe or the representation differ; {again}"
         )
     kept = {name: value for name, value in choice.params.items() if name not in request.params}
     rule = choice.rule

@@ -26,6 +26,7 @@ from fscil_bench.progress import Progress, Silent
 from fscil_bench.protocol import ImageSpec, Protocol
 from fscil_bench.representation import Representation, TrainedRepresentation
 from fscil_bench.request import RunRequest
+from fscil_bench.running.costs import Costs
 from fscil_bench.running.datasets import Datasets
 from fscil_bench.running.feature_runs import TOLD_BY, unlisted_shots
 from fscil_bench.running.origins import Origin, Origins, check_start
@@ -58,8 +59,6 @@ from fscil_bench.training.compute import (
     autocast,
     check_precision,
     environment,
-    load_per_core,
-    peak_memory,
     resolve_device,
     settle_threads,
 )
@@ -207,18 +206,17 @@ class Workbench:
         if arrays:
             method = recorded(method, plan.spec.protocol.base_classes)
         stopped = self._stopped(plan)
-        outcome = run_sessions(method, maker, arrays, self.progress, None if arrays else stopped)
+        costs = Costs(self.device, stopped)
+        outcome = run_sessions(method, maker, arrays, self.progress, None if arrays else costs)
         record = RunRecord(
             key=plan.spec.key,
             spec=plan.spec,
             class_names=plan.dataset.class_names[: plan.spec.protocol.classes_used],
             sessions=outcome.sessions,
             pretrain_seconds=pretrain_seconds,
-            peak_memory=peak_memory(),
-            load=load_per_core(),
             notes=outcome.notes,
             representation_log=self.trained(plan).log,
-            **self.known(plan),
+            **self.known(plan) | costs.told(),
         )
         targets = plan.dataset.test.labels
         stored = self.store.write(record, outcome.predictions, targets, outcome.artifacts)

@@ -112,7 +112,8 @@ class RunRecord(WorkRecord):
     """`run.json`: the specification of a finished run and everything measured but predictions.
 
     Attributes:
-        peak_memory: bytes of the process at most, when the run ended.
+        peak_memory: bytes of the process at most, in the sessions (elsewhere than on Linux: until
+            they ended).
         load: processes that wanted to run by core, in the run's last minute; 0 where not known.
         representation_log: epochs, seconds, losses and held-out accuracy of base training.
     """

@@ -111,9 +111,9 @@ class FileCheckpoint:
             self.say(f"warning: {self.title}: a stop would lose what is done so far: {error}")
 
     def remove(self) -> None:
-        """Forget what was saved, and the folder if nothing else is there."""
-        self.path.unlink(missing_ok=True)
+        """Forget what was saved, and the folder if nothing else is there, where that can be."""
         with suppress(OSError):
+            self.path.unlink(missing_ok=True)
             self.path.parent.rmdir()
 
 

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -137,7 +137,7 @@ def _computes_bf16(device: torch.device) -> bool:
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Return what a reader needs to judge whether a figure can be expected again."""
-    packages = {"torch": torch.__version__, "numpy": np.__version__}
+    packages = {"torch": str(torch.__version__), "numpy": np.__version__}  # a plain text
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -147,6 +147,12 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "packages": packages,
     }
+
+
+def forget_peak_memory() -> None:
+    """Let `peak_memory` count from now on, where the system can (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_memory() -> int:

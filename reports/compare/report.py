@@ -97,10 +97,15 @@ class Compare(Report):
             listed = "\n  ".join([*full.labels, *full.notes])
             shown = set(full.frame["method"])
             if lacking := [m for m in self.results.selection.methods if m not in shown]:
-                place = self.results.selection.protocol or "NAME"
+                lacks = [lack for lack in lacking_runs(full) if lack.command]
                 raise FscilError(
-                    f"no run of {', '.join(lacking)} is stored, so that nothing can be paired; "
-                    f"fscil-bench run --method {','.join(lacking)} --protocol {place} makes one"
+                    "\n".join(
+                        [
+                            f"no run of {', '.join(lacking)} is stored, so that nothing can be "
+                            "paired; make some:",
+                            *(f"  {lack.command}" for lack in lacks),
+                        ]
+                    )
                 )
             raise FscilError(
                 "no two of the chosen rows share a seed on equal terms (classes, shots, test "

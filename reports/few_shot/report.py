@@ -157,8 +157,9 @@ class FewShot(Report):
         registry.get("protocol", self._protocol)
         networks = networks_of((each.spec.run for each in stored), registry)
         wanted = [
-            replace(each, options=networks.get(each.request.representation, ()))
+            replace(each, options=options)
             for each in self.requests(params)
+            for options in networks.get(each.request.representation, [()])
             if not _is_stored(each, stored)
         ]
         return wanted_commands(wanted, registry)

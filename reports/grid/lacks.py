@@ -14,7 +14,13 @@ from fscil_bench.reporting.choice import asked_for
 from fscil_bench.reporting.frame import Results
 from fscil_bench.reporting.usual import ruler_variant, usual_params, usual_representation
 from fscil_bench.request import RunRequest, Selection, Wanted
-from fscil_bench.running.commands import changes, default_params, networks_of
+from fscil_bench.running.commands import (
+    NETWORK,
+    changes,
+    default_params,
+    network_words,
+    networks_of,
+)
 from fscil_bench.spec import RunSpec
 
 from .places import Grid
@@ -60,7 +66,10 @@ def missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
         split=split,
     )
     stored = {
-        (spec.method, variant == "stronger", spec.representation.name, spec.views, seed)
+        (
+            *(spec.method, variant == "stronger", spec.representation.name, spec.views),
+            *(network_words(spec.representation, registry), seed),
+        )
         for spec, axes in rows
         if (variant := ruler_variant(spec, registry)) or usual_params(spec, registry)
         for _, seed in axes
@@ -73,7 +82,7 @@ def missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
         or wanted.request.method not in own  # published on another representation
         if (
             *(wanted.request.method, bool(wanted.request.params), wanted.request.representation),
-            *(wanted.request.views, wanted.request.seed),
+            *(wanted.request.views, wanted.options, wanted.request.seed),
         )
         not in stored
     ]
@@ -108,38 +117,39 @@ def _without_images(registry: Registry) -> Iterator[str]:
 def _grid_runs(
     asked: Selection, views: Sequence[str], stored: Sequence[RunSpec], registry: Registry
 ) -> list[Wanted]:
-    """Return the runs of the methods named on the representations named.
+    """Return the runs of the methods named on the representations named, on each stored network.
 
     Overrides that all stored rows share hold for these too, but for the recipe where nothing is
     trained; the ruler's stronger variant is among them unless only the other is stored.
     """
     shared = _shared(stored, registry)
     rulers = {variant for spec in stored if (variant := ruler_variant(spec, registry))}
-    requests = [
-        RunRequest(
-            method,
-            asked.protocol or "",
-            brought,
-            params=params,
-            seed=seed,
-            split=asked.split,
-            overrides=_taken(shared, brought, registry),
-            views=each,
+    networks = networks_of(stored, registry)
+    return [
+        Wanted(
+            RunRequest(
+                method,
+                asked.protocol or "",
+                brought,
+                params=params,
+                seed=seed,
+                split=asked.split,
+                overrides=_taken(shared, _trains(brought, registry) and NETWORK not in options),
+                views=each,
+            ),
+            options=options,
         )
         for brought in asked.representations
+        for options in networks.get(brought, [()])
         for each in views
         for method, params in _variants(asked.methods, brought, registry, rulers != {"default"})
         for seed in asked.seeds
     ]
-    networks = networks_of(stored, registry)
-    return [
-        Wanted(request, options=networks.get(request.representation, ())) for request in requests
-    ]
 
 
-def _taken(overrides: Mapping[str, Any], brought: str, registry: Registry) -> Mapping[str, Any]:
-    """Return what of overrides a representation takes: no recipe, if it trains nothing."""
-    if _trains(brought, registry):
+def _taken(overrides: Mapping[str, Any], trained: bool) -> Mapping[str, Any]:
+    """Return what of overrides holds for a representation: no recipe, if nothing is trained."""
+    if trained:
         return overrides
     return {name: value for name, value in overrides.items() if name not in Recipe.model_fields}
 

@@ -97,8 +97,8 @@ def wanted_runs(
 ) -> Iterator[tuple[PublishedRow, list[Wanted]]]:
     """Yield the runs that would answer each row that can be compared at all.
 
-    They are on the protocol whose recipe is nearest the published one, and on drawn shots where
-    all stored runs on its data are.
+    They are on the protocol whose recipe is nearest the published one, and on drawn shots or a
+    network that was given where all stored runs on its data are.
     """
     registry, selection = results.registry, results.selection
     known = [registry.protocol(own)[0] for own in registry.names("protocol")]
@@ -121,7 +121,8 @@ def wanted_runs(
             split=selection.split or results.drawn_split(nearest),
         )
         seeds = selection.seeds or SEEDS
-        yield row, [Wanted(replace(request, seed=seed)) for seed in seeds]
+        options = results.network_words(nearest.name, own.representation)
+        yield row, [Wanted(replace(request, seed=seed), options=options) for seed in seeds]
 
 
 def _answers(spec: RunSpec, row: PublishedRow, registry: Registry) -> bool:

@@ -472,7 +472,7 @@ def test_the_engines_digest_covers_what_a_run_calls_and_no_more() -> None:
         ("running/origins.py", "train.labels[base]),", "train.labels),", (TAKING,)),
         ("training/features.py", ".flip(2)", ".flip(1)", (RUN, TAKING)),
         ("training/given.py", "classes / 2", "classes / 3", (GIVEN, TAKING)),
-        ("running/workbench.py", "peak_memory()", "0", ()),
+        ("running/costs.py", "peak_memory()", "0", ()),
         ("running/workbench.py", '"method", spec.method, ', '"method", ', (RUN, TAKING)),
         ("errors.py", "did you mean", "perhaps", ()),
     ],

@@ -65,6 +65,11 @@ MINE = METHOD.format(name="mine")
         ("x = 1\nraise RuntimeError('no')\n", "line 2: RuntimeError: no"),
         ("import no_such_module_here\n", "No module named"),
         ("x = 1\n", "defines no plug-in"),
+        (
+            "from fscil_bench.method import Method\nclass Half(Method):\n    name = 'half'\n"
+            "    def learn_base(self, base): pass\n    def scores(self, queries): pass\n",
+            "class Half lacks learn_session, load_state_dict, state_dict",
+        ),
         (MINE.replace('    name = "mine"\n', ""), "has no `name`"),
         (MINE.replace("    def scores(self, queries): pass\n", ""), "no plug-in"),
         (MINE + '    pretrain_params = ("steps",)\n', "method Mine: pretrain_params names 'steps'"),

@@ -115,6 +115,16 @@ def test_a_representation_made_otherwise_is_told_apart(
     assert labels[0] != labels[1]
 
 
+def test_features_from_a_file_are_told_beside_networks(factory: Any, registry: Registry) -> None:
+    given = {"backbone": "features", "pretraining": "mine (sha256 ab)"}
+    file = factory.spec("ldc", params=DEFAULTS, representation=given)
+    assert row_labels([factory.spec("ncm"), file], registry) == [
+        "ncm",
+        "ldc (features=mine (sha256 ab))",
+    ]
+    assert row_labels([file], registry) == ["ldc"]
+
+
 def test_every_row_has_its_own_label(
     factory: Any, registry: Registry, toy_protocol: Protocol
 ) -> None:

@@ -69,14 +69,14 @@ def test_the_highest_mean_of_the_criterion_wins(factory: Any) -> None:
 def test_the_table_and_the_file_hold_the_trials(factory: Any, store: Store) -> None:
     found = choice(factory, "last", (LOW, LOW), (HIGH, HIGH))
     assert "| beta=0.5 space=tukey | 70.00 |" in table(found).splitlines()[2]
-    path = Path(store_choice(store, "toy", found))
+    path = Path(store_choice(store, "toy", found)[0])
     assert Choice.model_validate_json(path.read_bytes()) == found
     lines = path.with_suffix(".csv").read_text().splitlines()
     assert lines[0].startswith("beta,space,last,")
     assert lines[1].startswith("0.5,tukey,0.7,")
     one = choice(factory, "last", (LOW,), (HIGH,))
     assert one.trials[0].half_width is None and table(one).endswith("|  |")
-    assert Choice.model_validate_json(Path(store_choice(store, "toy", one)).read_bytes()) == one
+    assert Choice.model_validate_json(Path(store_choice(store, "toy", one)[0]).read_bytes()) == one
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_choices_on_several_terms_stand_side_by_side(
     store_choice(store, "toy", other)
     assert with_choice(bench, asked).params["space"] == first != "raw"
     newer = stored.model_copy(update={"params": {"space": "raw"}})
-    store_choice(store, "toy", newer)
+    assert store_choice(store, "toy", newer)[1] == stored, "which it replaces"
     assert with_choice(bench, asked).params["space"] == "raw"
     folder = store.tuned_file("toy", "cosine", "ncm").parent
     names = {f"ncm{which}.{kind}" for which in ("", f"-{'f' * 16}") for kind in ("json", "csv")}

@@ -75,12 +75,15 @@ def test_a_run_that_was_stopped_goes_on_after_its_last_session(
     monkeypatch.setattr(runner, "SAVED_EVERY", 0.0)
     learn = kind.learn_session
     monkeypatch.setattr(kind, "learn_session", stopping)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as elsewhere, pytest.raises(KeyboardInterrupt):
+        elsewhere.setattr("platform.platform", lambda: "another machine")
         new_toy.run(method, params=params, force=force)
     kept = method != "ldc"  # whose notes count over sessions
     assert len([*new_toy.folder.rglob("sessions/*/checkpoint.pt")]) == kept
     stored = new_toy.run(method, params=params, force=force)
     assert begun == ([1, 2, 2, 3] if kept else [1, 2, 1, 2, 3])
+    begun_with = stored.record.environment.get("begun_with", {})
+    assert begun_with.get("platform") == ("another machine" if kept else None)
     assert np.array_equal(stored.predictions, whole.predictions)
     assert stored.record.notes == whole.record.notes
     assert [s.state_bytes for s in stored.record.sessions] == [
@@ -338,6 +341,8 @@ def test_lists_of_methods_and_seeds_give_lists_of_runs(toy: Any) -> None:
             toy.run(seed=seed)
     with pytest.raises(UsageError, match="unknown option 'resluts'; did you mean 'results'"):
         toy.run(resluts="x")
+    with pytest.raises(UsageError, match=r"changed by overrides=\{'epochs': \.\.\.\}"):
+        toy.run(epochs=1)
 
 
 def test_auto_precision_is_that_of_the_network_that_is_there(

@@ -152,6 +152,13 @@ def test_pairs_are_by_both_seeds(write_last: Any, make: Any) -> None:
     assert (line["n"], line["mean"]) == (4, pytest.approx(2.5))
 
 
+def test_what_is_to_be_compared_and_not_stored_has_a_command(write_last: Any, make: Any) -> None:
+    write_last("ncm", [30, 30])
+    with pytest.raises(FscilError, match="no run of ldc is stored") as caught:
+        make(Compare, methods=("ncm", "ldc"))
+    assert "fscil-bench run --method ldc --protocol toy --seeds 0-1" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"split": "outlier:0.2"}, {"engine": "e2"}, {"representation": {"data_fingerprint": "0"}}],
