@@ -48,6 +48,11 @@ class SessionMetrics:
     images: int
     classes: int
 
+    @property
+    def hardly_above_chance(self) -> bool:
+        """Whether a guess is about as good: less than a fiftieth of what is above it is reached."""
+        return self.accuracy * self.classes - 1 < 0.02 * (self.classes - 1)
+
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray) -> float:
     """Return correct / total; NaN for no samples. `predictions`, `targets`: (n,) integers."""

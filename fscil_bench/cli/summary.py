@@ -20,9 +20,6 @@ FIGURES: dict[str, Callable[[StoredRun], float]] = {
 }
 """Column -> figure of a run; all but `avg` of the last session."""
 
-BARELY = 0.02
-"""Part of what there is above chance, less than which of session 0 is remarked on."""
-
 
 def summary_line(stored: StoredRun) -> str:
     """Return a run's last session in a line, with its folder."""
@@ -43,11 +40,10 @@ def alarms(stored: StoredRun, registry: Registry) -> list[str]:
         for name, meaning in meanings.items()
         if stored.record.notes.get(name)
     ]
-    chance = 1 / first.classes
-    if first.accuracy - chance < BARELY * (1 - chance):
+    if first.hardly_above_chance:
         told.append(
             f"session 0: {100 * first.accuracy:.2f} % of {first.classes} classes, where chance is "
-            f"{100 * chance:.2f} %: hardly anything was learnt; {_remedy(spec)}"
+            f"{100 / first.classes:.2f} %: hardly anything was learnt; {_remedy(spec)}"
         )
     return [f"{spec.method} on {spec.protocol.name}: {line}" for line in told]
 

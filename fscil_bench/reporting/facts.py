@@ -33,10 +33,21 @@ def note_lines(chosen: Chosen) -> list[str]:
     return [
         *fact_lines(facts),
         *unequal_lines(list(chosen.specs.values())),
+        *_chance_lines(chosen),
         *left_out_lines(chosen),
         *chosen.notes,
         *name_lines({spec.method for spec in chosen.specs.values()}, chosen.results.registry),
     ]
+
+
+def _chance_lines(chosen: Chosen) -> list[str]:
+    """Say which rows stand on a network that has hardly learnt anything."""
+    barely = [
+        label
+        for label in chosen.labels
+        if any(run.metrics[0].hardly_above_chance for run in chosen.runs(label))
+    ]
+    return [f"Session 0 is hardly above chance: {'; '.join(barely)}."] if barely else []
 
 
 def busy_lines(loads: Sequence[float]) -> list[str]:

@@ -55,6 +55,14 @@ def test_rows_on_unequal_terms_are_pointed_out(
     )
 
 
+def test_rows_on_a_network_that_learnt_nothing_are_named(factory: Any, rows: Any) -> None:
+    # Of 40 test images in 4 base classes chance gets 10 right.
+    good = factory.write(factory.spec("ncm"), [(11, 0)] * 3)
+    line = "Session 0 is hardly above chance: ldc."
+    assert line not in note_lines(rows(good))
+    assert line in note_lines(rows(good, factory.write(factory.spec("ldc"), [(10, 0)] * 3)))
+
+
 def test_runs_left_out_are_counted(factory: Any, rows: Any) -> None:
     runs = [
         factory.write(factory.spec(seed=0, code="m1"), created="2024-01-01"),
