@@ -141,8 +141,8 @@ class Options:
         for name in changes:
             if name not in known:
                 told = nearest(name, known)
-                if name in {*Protocol.model_fields, *Recipe.model_fields}:
-                    told = f"a protocol's field is changed by overrides={{{name!r}: ...}}"
+                if name in {*Protocol.model_fields, *Recipe.model_fields} - {"name", "recipe"}:
+                    told = f"run and tune change a protocol's field by overrides={{{name!r}: ...}}"
                 raise UsageError(f"unknown option {name!r}; {told}")
         return replace(self, **changes)
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fscil_bench.report import Column, Document, Notes, Report, Table
 from fscil_bench.reporting.choice import Chosen, meant_rows, own_rows
-from fscil_bench.reporting.facts import BUSY, busy_lines, note_lines
+from fscil_bench.reporting.facts import busy_lines, note_lines
 from fscil_bench.reporting.lacks import lacking_runs
 from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.store.runs import StoredRun
@@ -25,14 +25,14 @@ COLUMNS = (
     Column("kept", "Kept (MB)", kind="number", decimals=3),
 )
 MEANING = (
-    "Base training is of the representation, once for all methods on it (of a network that was "
-    "taken, as its file tells); Method, once is what a method learns from base data alone, once "
-    "for all seeds; Sessions is its learning in all sessions, the base one included; Inference is "
-    "the scoring of all test images of all sessions. The features of a frozen network are computed "
-    "before, and stand in no column. Seconds are the least of a row's runs, as other work only "
-    "adds to them. Memory is the most that the process had in the sessions (elsewhere than on "
-    "Linux: until they ended), with all that it had loaded, and Kept what the method keeps after "
-    "the last session (MB of 10⁶ bytes)."
+    "Base training is of the representation, once for all methods on it, on whatever machine and "
+    "however busy (of a network that was taken, as its file tells); Method, once is what a method "
+    "learns from base data alone, once for all seeds; Sessions is its learning in all sessions, "
+    "the base one included; Inference is the scoring of all test images of all sessions. The "
+    "features of a frozen network are computed before, and stand in no column. Seconds are the "
+    "least of a row's runs, as other work only adds to them. Memory is the most that the process "
+    "had in the sessions (elsewhere than on Linux: until they ended), with all that it had loaded, "
+    "and Kept what the method keeps after the last session (MB of 10⁶ bytes)."
 )
 
 
@@ -93,27 +93,16 @@ def _taken(runs: Sequence[StoredRun]) -> Mapping[str, float]:
 
 
 def _machines(rows: Chosen) -> list[str]:
-    """Say on what runs and networks were made, and how many on a busy machine."""
+    """Say on what runs and taken networks were made, and how many runs on a busy machine."""
     records = [run.record for label in rows.labels for run in rows.runs(label)]
     logs = [record.representation_log for record in records]
-    made = [part for r in records for part in _parts(r.environment)]
+    made = [part for r in records for part in (r.environment, *r.environment.get("before", ()))]
     trained = [log["trained_with"] for log in logs if log.get("trained_with")]
     machines = dict.fromkeys(map(_machine, [*made, *trained]))
     lines = [f"Made on {'; '.join(machines)}."]
     if len(machines) > 1:
         lines.append("Seconds of several machines cannot be compared.")
-    if max((log.get("load", 0.0) for log in logs), default=0.0) > BUSY:
-        lines.append(
-            "Base training was timed on a busy machine: its seconds are too long. A network is "
-            "trained again in another folder of results."
-        )
     return [*lines, *busy_lines([r.load for r in records])]
-
-
-def _parts(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the machine of a run, and the one on which it was begun if that was another."""
-    begun = environment.get("begun_with")
-    return [environment, begun] if begun else [environment]
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

@@ -12,10 +12,10 @@ from fscil_bench.errors import UsageError, nearest
 from fscil_bench.options import Options
 from fscil_bench.plugins.registry import load_registry
 
-SUITE = f"""@software{{fscilbench,
+SUITE = f"""@misc{{fscilbench,
   author = {{{{fscil-bench contributors}}}},
   title = {{fscil-bench: few-shot class-incremental learning, measured on equal terms}},
-  version = {{{__version__}}}
+  note = {{Version {__version__}}}
 }}"""
 
 

@@ -45,7 +45,12 @@ Methods = Annotated[list[str], typer.Option("--method", "-m", help=METHODS)]
 Seeds = Annotated[str, typer.Option("--seeds", "--seed", help="Seeds: 0, 0-9 or 0,2,5-7.")]
 BROUGHT_PARAMETER = "A parameter of the representation."
 VIEWS = "How frozen features are read: plain, or flip (averaged over image and mirror image)."
-Force = Annotated[bool, typer.Option("--force", help="Make again what is stored.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Make again what is stored; after a stop the same command goes on."
+    ),
+]
 
 
 @dataclass(frozen=True)

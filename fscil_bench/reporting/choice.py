@@ -291,7 +291,9 @@ def plain_command(
     words += ["--method", method, "--protocol", protocol_word(name, registry)]
     words += ["--representation", representation] if representation else []
     words += ["--split", split] if split else []
-    words += results.network_words(name, representation or REPRESENTATION)
+    standing = results.standing(name, representation or REPRESENTATION)
+    words += ["--representation-seed", str(standing.seed)] if standing.seed else []
+    words += standing.words
     command = f"fscil-bench run {shlex.join([*words, '--seeds', str(seeds)])}"
     return for_copies(command, registry, results.copies)
 

@@ -182,6 +182,10 @@ def _seconds(values: Sequence[float]) -> str:
 
 
 def _environment_text(value: object) -> str:
+    if isinstance(value, list):  # machines from before a stop
+        return "; ".join(
+            ", ".join(filter(None, map(_environment_text, each.values()))) for each in value
+        )
     if isinstance(value, dict):
         return ", ".join(f"{name} {version}" for name, version in value.items())
     return "" if value is None else str(value)

@@ -16,7 +16,7 @@ from fscil_bench.protocol import Protocol
 from fscil_bench.reporting.evaluation import Evaluation
 from fscil_bench.reporting.measures import MEASURES
 from fscil_bench.request import Selection
-from fscil_bench.running.commands import networks_of
+from fscil_bench.running.commands import FEATURE_FILE, Standing, standings_of
 from fscil_bench.running.sessions import LISTED
 from fscil_bench.spec import UNMATCHED, brought_title, features_name
 from fscil_bench.store.runs import StoredRun
@@ -136,11 +136,12 @@ class Results:
         drawn = stored - {LISTED} and "canonical" not in stored
         return "seeded" if drawn and protocol.split == "canonical" else None
 
-    def network_words(self, protocol: str, representation: str) -> tuple[str, ...]:
-        """Return the option that names the network on which all stored runs of these stand."""
+    def standing(self, protocol: str, representation: str) -> Standing:
+        """Return what all stored runs of these stand on; features count where nothing else does."""
         specs = [run.spec for run in self.runs if run.spec.protocol.name == protocol]
-        found = networks_of(specs, self.registry).get(representation, [])
-        return found[0] if len(found) == 1 else ()
+        found = standings_of(specs, self.registry).get(representation, [])
+        networks = [each for each in found if FEATURE_FILE not in each.words] or found
+        return networks[0] if len(networks) == 1 else Standing()
 
     def run(self, key: str) -> StoredRun:
         """Return the run with that key, for its predictions, named arrays and specification."""

@@ -43,8 +43,9 @@ def row_labels(specs: Sequence[RunSpec], registry: Registry) -> list[str]:
     `LDC [fact, dim=20] (steps=3, epochs=5)`: in brackets the representation, unless it is the
     baseline's; then the parameters that are neither the defaults nor the paper's for the protocol,
     the one parameter in which the rows of a method differ if there is just one, settings that
-    differ between them, and views that are not plain. How classes are cut into sessions, and a
-    file of features beside networks, are told be it between rows of several methods.
+    differ between them, and views that are not plain. How classes are cut into sessions,
+    the file that features come from, and the network that was taken for a representation are told
+    wherever they differ, be it between rows of several methods.
     """
     return [str(name) for name in row_names(specs, registry)]
 
@@ -53,10 +54,10 @@ def row_names(specs: Sequence[RunSpec], registry: Registry) -> list[RowName]:
     """Return the same in parts."""
     shapes = [{name: _settings(spec)[name] for name in SHAPE} for spec in specs]
     shape = _differing(shapes)
-    mixed = len({_from_file(spec) for spec in specs}) > 1
+    apart = [_brought_from(spec, specs) for spec in specs]
     return [
-        _name(spec, [s for s in specs if s.method == spec.method], shape, mixed, registry)
-        for spec in specs
+        _name(spec, [s for s in specs if s.method == spec.method], [*shape, *own], registry)
+        for spec, own in zip(specs, apart, strict=True)
     ]
 
 
@@ -100,11 +101,7 @@ def method_title(name: str, registry: Registry) -> str:
 
 
 def _name(
-    spec: RunSpec,
-    siblings: Sequence[RunSpec],
-    shape: Sequence[str],
-    mixed: bool,
-    registry: Registry,
+    spec: RunSpec, siblings: Sequence[RunSpec], apart: Sequence[str], registry: Registry
 ) -> RowName:
     representation = spec.representation
     same = [
@@ -118,8 +115,7 @@ def _name(
     settings = [_settings(s) for s in siblings if _from_file(s) == _from_file(spec)]
     mine = _settings(spec)
     told = [name for name in mine if name == "views" and spec.views != PLAIN]
-    told += [name for name in mine if name == FEATURES and mixed]
-    told += [name for name in dict.fromkeys([*shape, *_differing(settings)]) if name not in told]
+    told += [name for name in dict.fromkeys([*apart, *_differing(settings)]) if name not in told]
     outer += named_values({name: mine.get(name, _ABSENT) for name in told})
     return RowName(method_title(spec.method, registry), brought, tuple(outer))
 
@@ -170,6 +166,20 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
         if representation[name] != protocol[name]:
             settings[f"representation's {name}"] = representation[name]
     return settings
+
+
+def _brought_from(spec: RunSpec, specs: Sequence[RunSpec]) -> list[str]:
+    """Return which of `features` and `network` a row has that are not the same in all rows."""
+    if _from_file(spec):
+        return [FEATURES] if len({_features_source(each) for each in specs}) > 1 else []
+    brought = [each.representation for each in specs if not _from_file(each)]
+    same = {each.network for each in brought if each.name == spec.representation.name}
+    return ["network"] if spec.representation.network and len(same) > 1 else []
+
+
+def _features_source(spec: RunSpec) -> str:
+    """Return the file that features come from with its digest; empty if from a network."""
+    return spec.representation.pretraining if _from_file(spec) else ""
 
 
 def _from_file(spec: RunSpec) -> bool:

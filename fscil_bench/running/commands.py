@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fscil_bench.defaults import REPRESENTATION
 from fscil_bench.errors import FscilError, UsageError
@@ -23,8 +23,8 @@ from fscil_bench.training.networks import packaged_networks
 
 UNKNOWN_FOLDER = "PATH/TO"
 """What a user has to fill in: where a file of theirs lies that was not given."""
-NETWORK = "--network"
-"""The option that takes a network in place of one that is trained."""
+NETWORK, WEIGHTS, FEATURE_FILE = "--network", "--weights", "--features"
+"""The options that take a network, or features, in place of one that is trained, or weights."""
 
 
 def default_params(
@@ -141,7 +141,7 @@ def _feature_words(spec: RunSpec, registry: Registry) -> list[str]:
     named = known.value.features if known is not None else None
     if not file or (named and Path(named).stem == file):
         return []
-    return ["--features", f"{UNKNOWN_FOLDER}/{file}"]
+    return [FEATURE_FILE, f"{UNKNOWN_FOLDER}/{file}"]
 
 
 def network_words(brought: RepresentationSpec, registry: Registry) -> tuple[str, ...]:
@@ -152,20 +152,44 @@ def network_words(brought: RepresentationSpec, registry: Registry) -> tuple[str,
                 return NETWORK, network.name
         return NETWORK, f"{UNKNOWN_FOLDER}/NETWORK.safetensors"
     file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
-    return ("--weights", f"{UNKNOWN_FOLDER}/{file[1]}") if file else ()
+    return (WEIGHTS, f"{UNKNOWN_FOLDER}/{file[1]}") if file else ()
 
 
-def networks_of(specs: Iterable[RunSpec], registry: Registry) -> dict[str, list[tuple[str, ...]]]:
-    """Return, of each representation, the options that name the networks which runs stand on.
+class Standing(NamedTuple):
+    """What runs stand on, beside a representation's name.
 
-    Empty ones are of a network that is trained by the recipe.
+    Attributes:
+        source: what a network was taken or started from, or the file of features; else empty.
+        words: the options that name it.
+        seed: the representation seed of a network that was taken.
     """
-    found: dict[str, list[tuple[str, ...]]] = {}
+
+    source: str = ""
+    words: tuple[str, ...] = ()
+    seed: int = 0
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether a recipe is followed, from whatever weights."""
+        return not self.words or self.words[0] == WEIGHTS
+
+
+def standing_of(spec: RunSpec, registry: Registry) -> Standing:
+    """Return what a run stands on."""
+    brought = spec.representation
+    if brought.backbone == FEATURES:
+        return Standing(brought.pretraining, tuple(_feature_words(spec, registry)))
+    words = network_words(brought, registry)
+    source = brought.network or (brought.pretraining if words else "")
+    return Standing(source, words, brought.seed if brought.network else 0)
+
+
+def standings_of(specs: Iterable[RunSpec], registry: Registry) -> dict[str, list[Standing]]:
+    """Return, of each representation, what runs on it stand on."""
+    found: dict[str, dict[Standing, None]] = {}
     for spec in specs:
-        own = found.setdefault(spec.representation.name, [])
-        if (words := network_words(spec.representation, registry)) not in own:
-            own.append(words)
-    return found
+        found.setdefault(spec.representation.name, {})[standing_of(spec, registry)] = None
+    return {name: [*own] for name, own in found.items()}
 
 
 def for_copies(command: str, registry: Registry, datasets: Collection[str]) -> str:

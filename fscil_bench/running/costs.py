@@ -37,7 +37,7 @@ class Costs:
     def load(self) -> dict[str, Any] | None:
         """Return the state that was kept; see `fscil_bench.method.Checkpoint`."""
         state = self.checkpoint.load()
-        self._before = state.pop("costs") if state else {}
+        self._before = state.pop("costs", {}) if state else {}
         return state
 
     def save(self, state: dict[str, Any]) -> None:
@@ -45,12 +45,11 @@ class Costs:
         self.checkpoint.save(state | {"costs": self.told()})
 
     def told(self) -> dict[str, Any]:
-        """Return them as they are recorded; `begun_with` is another machine, from before a stop."""
-        own = environment(self.device)
-        begun = self._before.get("environment", own)
-        begun = begun.get("begun_with", begun)
+        """Return them as they are recorded; `before` are other machines, from before a stop."""
+        own, earlier = environment(self.device), dict(self._before.get("environment", {}))
+        before = [each for each in (*earlier.pop("before", ()), earlier) if each and each != own]
         return {
             "peak_memory": max(peak_memory(), self._before.get("peak_memory", 0)),
             "load": max(load_per_core(), self._before.get("load", 0.0)),
-            "environment": own | ({"begun_with": begun} if begun != own else {}),
+            "environment": own | ({"before": before} if before else {}),
         }

@@ -250,8 +250,8 @@ def store_choice(store: Store, protocol: str, choice: Choice) -> tuple[str, Choi
             replaced = earlier
         else:
             aside = _on_terms(path, earlier.terms)
-            path.replace(aside)
             with suppress(OSError):
+                path.replace(aside)
                 path.with_suffix(".csv").replace(aside.with_suffix(".csv"))
     kept.unlink(missing_ok=True)
     kept.with_suffix(".csv").unlink(missing_ok=True)

@@ -114,7 +114,8 @@ class RunRecord(WorkRecord):
     Attributes:
         peak_memory: bytes of the process at most, in the sessions (elsewhere than on Linux: until
             they ended).
-        load: processes that wanted to run by core, in the run's last minute; 0 where not known.
+        load: processes that wanted to run by core, in the run's last minute or the one before a
+            stop, whichever was busier; 0 where not known.
         representation_log: epochs, seconds, losses and held-out accuracy of base training.
     """
 

@@ -29,7 +29,7 @@ from fscil_bench.seeding import Randomness
 from fscil_bench.spec import RepresentationSpec
 from fscil_bench.store.tensors import load_tensors, save_tensors
 from fscil_bench.training.augment import Operation, augment, network_input, resized_crops
-from fscil_bench.training.compute import autocast, environment, load_per_core
+from fscil_bench.training.compute import autocast
 from fscil_bench.training.weights import NONE, Pretraining, load_pretrained
 
 EVALUATION_BATCH = 500
@@ -240,8 +240,6 @@ class BaseTraining:
         state.log["losses"].append(loss)
         state.log["rates"].append(rate)
         state.log["seconds"] += time.perf_counter() - started
-        state.log["load"] = max(state.log["load"], load_per_core())
-        state.log["trained_with"] = environment(self.device)
 
     def step(self, state: TrainingState, batch: TrainingBatch) -> torch.Tensor:
         """Take one optimiser step; return the detached loss, a scalar tensor."""
@@ -313,15 +311,7 @@ def _finite(tensor: torch.Tensor) -> bool:
 
 def empty_log() -> dict[str, Any]:
     """Return a training record of no epochs: mean losses, rates, accuracies on held-out images."""
-    return {
-        "losses": [],
-        "rates": [],
-        "heldout_accuracy": [],
-        "best_epoch": None,
-        "seconds": 0.0,
-        "load": 0.0,
-        "trained_with": {},
-    }
+    return {"losses": [], "rates": [], "heldout_accuracy": [], "best_epoch": None, "seconds": 0.0}
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

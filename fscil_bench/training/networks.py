@@ -257,7 +257,7 @@ def taken_network(
         classifier=tensors[CLASSIFIER],
         scale=card.scale,
         extras=_part(tensors, EXTRAS),
-        log={"trained_with": card.environment, **card.log, "network": network.label},
+        log={**card.log, "network": network.label, "trained_with": card.environment},
     )
 
 

@@ -33,7 +33,12 @@ from fscil_bench.reporting.facts import (
 from fscil_bench.reporting.measures import PERCENT
 from fscil_bench.reporting.tables import ROW_COLUMNS
 from fscil_bench.request import Design, RunRequest, Wanted, seeds_text
-from fscil_bench.running.commands import networks_of, protocol_word, wanted_commands
+from fscil_bench.running.commands import (
+    Standing,
+    protocol_word,
+    standings_of,
+    wanted_commands,
+)
 
 from .episodes import EpisodeRow, episode_rows, reference_row
 
@@ -155,11 +160,11 @@ class FewShot(Report):
         if self._protocol in known and self._protocol not in registry.names("protocol"):
             return []  # of a file that is not given, no command can be written
         registry.get("protocol", self._protocol)
-        networks = networks_of((each.spec.run for each in stored), registry)
+        found = standings_of((each.spec.run for each in stored), registry)
+        only = {name: own[0] for name, own in found.items() if len(own) == 1}
         wanted = [
-            replace(each, options=options)
+            replace(each, options=only.get(each.request.representation, Standing()).words)
             for each in self.requests(params)
-            for options in networks.get(each.request.representation, [()])
             if not _is_stored(each, stored)
         ]
         return wanted_commands(wanted, registry)

@@ -15,11 +15,11 @@ from fscil_bench.reporting.frame import Results
 from fscil_bench.reporting.usual import ruler_variant, usual_params, usual_representation
 from fscil_bench.request import RunRequest, Selection, Wanted
 from fscil_bench.running.commands import (
-    NETWORK,
+    Standing,
     changes,
     default_params,
-    network_words,
-    networks_of,
+    standing_of,
+    standings_of,
 )
 from fscil_bench.spec import RunSpec
 
@@ -44,11 +44,11 @@ def every_run(results: Results, protocol: Protocol, views: Sequence[str]) -> lis
         seeds=asked.seeds or SEEDS,
         split=asked.split or results.drawn_split(protocol),
     )
-    return _grid_runs(every, views, stored, registry)
+    return [wanted for _, wanted in _grid_runs(every, views, stored, registry)]
 
 
 def missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
-    """Return the runs that the grid should have, for the seeds that some row has."""
+    """Return the runs that the grid should have on each network, for the seeds of any row."""
     selection, registry = grid.chosen.results.selection, grid.chosen.results.registry
     if selection.protocol not in registry.names("protocol"):
         return []  # of a file that is not given, no command can be written
@@ -68,7 +68,7 @@ def missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
     stored = {
         (
             *(spec.method, variant == "stronger", spec.representation.name, spec.views),
-            *(network_words(spec.representation, registry), seed),
+            *(standing_of(spec, registry), seed),
         )
         for spec, axes in rows
         if (variant := ruler_variant(spec, registry)) or usual_params(spec, registry)
@@ -77,12 +77,12 @@ def missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
     own = () if selection.methods else registry.names("representation")
     return [
         wanted
-        for wanted in _grid_runs(asked, views, specs, registry)
+        for on, wanted in _grid_runs(asked, views, specs, registry)
         if wanted.request.representation == wanted.request.method
         or wanted.request.method not in own  # published on another representation
         if (
             *(wanted.request.method, bool(wanted.request.params), wanted.request.representation),
-            *(wanted.request.views, wanted.options, wanted.request.seed),
+            *(wanted.request.views, on, wanted.request.seed),
         )
         not in stored
     ]
@@ -116,42 +116,54 @@ def _without_images(registry: Registry) -> Iterator[str]:
 
 def _grid_runs(
     asked: Selection, views: Sequence[str], stored: Sequence[RunSpec], registry: Registry
-) -> list[Wanted]:
+) -> list[tuple[Standing, Wanted]]:
     """Return the runs of the methods named on the representations named, on each stored network.
 
-    Overrides that all stored rows share hold for these too, but for the recipe where nothing is
-    trained; the ruler's stronger variant is among them unless only the other is stored.
+    Overrides that all stored rows on it share hold for these too (where there are none, those that
+    all others share that are trained), but for the recipe where nothing is trained; the ruler's
+    stronger variant is among them unless only the other is stored.
     """
-    shared = _shared(stored, registry)
     rulers = {variant for spec in stored if (variant := ruler_variant(spec, registry))}
-    networks = networks_of(stored, registry)
+    standings = standings_of(stored, registry)
     return [
-        Wanted(
-            RunRequest(
-                method,
-                asked.protocol or "",
-                brought,
-                params=params,
-                seed=seed,
-                split=asked.split,
-                overrides=_taken(shared, _trains(brought, registry) and NETWORK not in options),
-                views=each,
+        (
+            on,
+            Wanted(
+                RunRequest(
+                    method,
+                    asked.protocol or "",
+                    brought,
+                    params=params,
+                    seed=seed,
+                    representation_seed=on.seed,
+                    split=asked.split,
+                    overrides=_overrides(brought, on, stored, registry),
+                    views=each,
+                ),
+                options=on.words,
             ),
-            options=options,
         )
         for brought in asked.representations
-        for options in networks.get(brought, [()])
+        for on in standings.get(brought, [Standing()])
         for each in views
         for method, params in _variants(asked.methods, brought, registry, rulers != {"default"})
         for seed in asked.seeds
     ]
 
 
-def _taken(overrides: Mapping[str, Any], trained: bool) -> Mapping[str, Any]:
-    """Return what of overrides holds for a representation: no recipe, if nothing is trained."""
-    if trained:
-        return overrides
-    return {name: value for name, value in overrides.items() if name not in Recipe.model_fields}
+def _overrides(
+    brought: str, on: Standing, stored: Sequence[RunSpec], registry: Registry
+) -> Mapping[str, Any]:
+    """Return what is changed in a protocol for runs that stand beside those that are stored."""
+    own = [
+        spec
+        for spec in stored
+        if spec.representation.name == brought and standing_of(spec, registry) == on
+    ]
+    shared = _shared(own or stored, registry)
+    if on.is_trained and _trains(brought, registry):
+        return shared
+    return {name: value for name, value in shared.items() if name not in Recipe.model_fields}
 
 
 def _trains(brought: str, registry: Registry) -> bool:
@@ -168,7 +180,11 @@ def _shared(specs: Sequence[RunSpec], registry: Registry) -> Mapping[str, Any]:
 
     Rows on what trains nothing have none.
     """
-    trained = [spec for spec in specs if _trains(spec.representation.name, registry)]
+    trained = [
+        spec
+        for spec in specs
+        if _trains(spec.representation.name, registry) and standing_of(spec, registry).is_trained
+    ]
     changed = [changes(spec.protocol, registry) for spec in trained or specs]
     alike = changed and all(each == changed[0] for each in changed)
     return changed[0] if alike else {}

@@ -47,7 +47,11 @@ def run_values(sessions: pd.DataFrame, runs: Iterable[StoredRun]) -> pd.DataFram
     loads, machines = {}, {}
     for run in (run for run in runs if run.key in values.index):
         loads[run.key] = run.record.load
-        machines[run.key] = "; ".join(str(run.record.environment.get(name)) for name in _MACHINE)
+        own = run.record.environment
+        made = [*own.get("before", ()), own]
+        machines[run.key] = " / ".join(
+            "; ".join(str(each.get(name)) for name in _MACHINE) for each in made
+        )
     return values.assign(
         drop_slope=pd.Series({key: _drop_slope(own) for key, own in grouped}, dtype=float),
         learning=later.sum(),

@@ -16,7 +16,7 @@ from fscil_bench.reporting.frame import Results
 from fscil_bench.reporting.labels import method_title
 from fscil_bench.reporting.usual import alike, registered_protocol
 from fscil_bench.request import RunRequest, Wanted
-from fscil_bench.running.commands import default_params
+from fscil_bench.running.commands import FEATURE_FILE, default_params
 from fscil_bench.spec import RunSpec
 
 from ..published import PublishedRow, published_name
@@ -121,7 +121,10 @@ def wanted_runs(
             split=selection.split or results.drawn_split(nearest),
         )
         seeds = selection.seeds or SEEDS
-        options = results.network_words(nearest.name, own.representation)
+        on = results.standing(nearest.name, own.representation)
+        if FEATURE_FILE not in on.words:
+            request = replace(request, representation_seed=on.seed)
+        options = () if FEATURE_FILE in on.words else on.words
         yield row, [Wanted(replace(request, seed=seed), options=options) for seed in seeds]
 
 

@@ -23,7 +23,7 @@ def test_every_method_has_a_title_and_a_paper_that_is_cited_once() -> None:
     assert all(method.citation and method.title != method.name for method in methods)
     assert len({method.title for method in methods}) == len(methods)
     assert all(output.count(f"{{{key},") == 1 for key in KEYS)
-    assert output.startswith("@software{fscilbench,")
+    assert output.startswith("@misc{fscilbench,")
     assert output.count("{") == output.count("}")
 
 
@@ -31,7 +31,7 @@ def test_named_methods_and_representations_are_cited() -> None:
     output = cite("ldc", "fact")
 
     assert [line for line in output.splitlines() if line.startswith("@")] == [
-        "@software{fscilbench,",
+        "@misc{fscilbench,",
         "@inproceedings{zhou2022fact,",
         "@misc{liu2022ldc,",
     ]

@@ -42,3 +42,8 @@ def test_a_run_says_when_nothing_was_learnt(factory: Any, registry: Registry) ->
     assert alarms(factory.write(factory.spec("ncm"), [(11, 0)] * 3), registry) == []
     (told,) = alarms(factory.write(factory.spec("ncm", 1), [(10, 0)] * 3), registry)
     assert "session 0: 25.00 % of 4 classes, where chance is 25.00 %" in told
+    assert "more --epochs" in told
+    (told,) = alarms(
+        factory.write(factory.spec(representation={"network": "my net"}), [(10, 0)] * 3), registry
+    )
+    assert "--epochs" not in told, "of what trains nothing"

@@ -123,6 +123,16 @@ def test_features_from_a_file_are_told_beside_networks(factory: Any, registry: R
         "ldc (features=mine (sha256 ab))",
     ]
     assert row_labels([file], registry) == ["ldc"]
+    another = factory.spec("ncm", representation=given | {"pretraining": "yours (sha256 cd)"})
+    assert row_labels([another, file], registry)[0] == "ncm (features=yours (sha256 cd))"
+
+
+def test_a_network_that_was_taken_is_told_beside_others_for_its_representation(
+    factory: Any, registry: Registry
+) -> None:
+    taken = factory.spec("ldc", params=DEFAULTS, representation={"network": "net"})
+    assert row_labels([factory.spec("ncm"), taken], registry) == ["ncm", "ldc (network=net)"]
+    assert row_labels([taken], registry) == ["ldc"]
 
 
 def test_every_row_has_its_own_label(

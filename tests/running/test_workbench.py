@@ -82,8 +82,8 @@ def test_a_run_that_was_stopped_goes_on_after_its_last_session(
     assert len([*new_toy.folder.rglob("sessions/*/checkpoint.pt")]) == kept
     stored = new_toy.run(method, params=params, force=force)
     assert begun == ([1, 2, 2, 3] if kept else [1, 2, 1, 2, 3])
-    begun_with = stored.record.environment.get("begun_with", {})
-    assert begun_with.get("platform") == ("another machine" if kept else None)
+    before = [each["platform"] for each in stored.record.environment.get("before", ())]
+    assert before == (["another machine"] if kept else [])
     assert np.array_equal(stored.predictions, whole.predictions)
     assert stored.record.notes == whole.record.notes
     assert [s.state_bytes for s in stored.record.sessions] == [
@@ -341,7 +341,10 @@ def test_lists_of_methods_and_seeds_give_lists_of_runs(toy: Any) -> None:
             toy.run(seed=seed)
     with pytest.raises(UsageError, match="unknown option 'resluts'; did you mean 'results'"):
         toy.run(resluts="x")
-    with pytest.raises(UsageError, match=r"changed by overrides=\{'epochs': \.\.\.\}"):
+    with pytest.raises(
+        UsageError,
+        match=r"run and tune change a protocol.s field by overrides=\{'epochs': \.\.\.\}",
+    ):
         toy.run(epochs=1)
 
 

@@ -159,6 +159,16 @@ def test_what_is_to_be_compared_and_not_stored_has_a_command(write_last: Any, ma
     assert "fscil-bench run --method ldc --protocol toy --seeds 0-1" in str(caught.value)
 
 
+def test_that_command_names_the_network_that_stored_runs_stand_on(
+    write_last: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fscil_bench.running.commands.packaged_networks", lambda _: ())
+    write_last("ncm", [30, 30], representation={"network": "my net"})
+    with pytest.raises(FscilError) as caught:
+        make(Compare, methods=("ncm", "ldc"))
+    assert "--protocol toy --network PATH/TO/NETWORK.safetensors --seeds 0-1" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"split": "outlier:0.2"}, {"engine": "e2"}, {"representation": {"data_fingerprint": "0"}}],

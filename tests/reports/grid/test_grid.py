@@ -325,12 +325,15 @@ def test_each_network_lacks_its_own_runs_and_one_that_was_taken_no_recipe(
     short, taken = toy_protocol.override(epochs=1), {"name": "cosine", "network": "my net"}
     write([20], params=TUKEY, protocol=short)
     write([20], "ldc", {"steps": 1}, protocol=short)
-    write([20], params=TUKEY, protocol=short, representation=taken)
-    network = "--network PATH/TO/NETWORK.safetensors --seeds 0"
-    assert make(GridReport).missing == [
-        "fscil-bench run --method ncm --protocol toy --epochs 1 --seeds 0",
-        f"fscil-bench run --method ldc,ncm --protocol toy {network}",
-    ]
+    write([20], params=TUKEY, representation=taken)
+    write([20], "ldc", {"steps": 1}, representation=taken | {"network": "another", "seed": 1})
+    words, network = "fscil-bench run --method", "--network PATH/TO/NETWORK.safetensors --seeds 0"
+    assert set(make(GridReport).missing) == {
+        f"{words} ncm --protocol toy --epochs 1 --seeds 0",
+        f"{words} ldc,ncm --protocol toy {network}",
+        f"{words} ncm --protocol toy --representation-seed 1 {network}",
+        f"{words} ncm --protocol toy --representation-seed 1 --set space=tukey {network}",
+    }
 
 
 def test_what_trains_nothing_is_made_without_the_others_recipe(
