@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 PROGRAM = """
@@ -41,5 +42,6 @@ def test_a_run_and_its_table_need_nothing_of_posix(toy: Any) -> None:
     assert done.returncode == 0, done.stderr
     accuracies, peak_memory, has_row = json.loads(done.stdout.splitlines()[-1])
     assert accuracies == here.accuracies
-    assert peak_memory == 0, "which nothing tells there"
+    known = Path("/proc/self/status").exists()
+    assert (peak_memory > 0) == known, "0 where nothing tells it"
     assert has_row
