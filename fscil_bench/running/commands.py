@@ -19,7 +19,7 @@ from fscil_bench.request import Wanted, seeds_text
 from fscil_bench.running.pseudo import SUFFIX
 from fscil_bench.running.sessions import LISTED
 from fscil_bench.spec import RepresentationSpec, RunSpec, features_name
-from fscil_bench.training.networks import packaged_networks
+from fscil_bench.training.networks import packaged_names
 
 UNKNOWN_FOLDER = "PATH/TO"
 """What a user has to fill in: where a file of theirs lies that was not given."""
@@ -119,7 +119,7 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     if from_file:
         changed.pop("backbone", None)
     words += override_words(changed)
-    words += network_words(brought, registry)
+    words += _network_words(brought)
     words += _feature_words(spec, registry)
     words += ["--precision", brought.precision] if not from_file else []
     if brought.devices > 1 and not brought.network:
@@ -133,24 +133,22 @@ def command_for(spec: RunSpec, registry: Registry, seeds: Sequence[int] = ()) ->
     return f"fscil-bench run {shlex.join(words)}"
 
 
-def _feature_words(spec: RunSpec, registry: Registry) -> list[str]:
+def _feature_words(spec: RunSpec, registry: Registry) -> tuple[str, ...]:
     """Return the option that names a file of features, unless the protocol names that very file."""
     file = features_name(spec.representation)
     name = spec.protocol.name.removesuffix(SUFFIX)
     known = registry.plugins.get("protocol", {}).get(name)
     named = known.value.features if known is not None else None
     if not file or (named and Path(named).stem == file):
-        return []
-    return [FEATURE_FILE, f"{UNKNOWN_FOLDER}/{file}"]
+        return ()
+    return FEATURE_FILE, f"{UNKNOWN_FOLDER}/{file}"
 
 
-def network_words(brought: RepresentationSpec, registry: Registry) -> tuple[str, ...]:
+def _network_words(brought: RepresentationSpec) -> tuple[str, ...]:
     """Return the option that names what a network starts from, or the network that is taken."""
     if brought.network:
-        for network in packaged_networks(registry):
-            if network.label == brought.network:
-                return NETWORK, network.name
-        return NETWORK, f"{UNKNOWN_FOLDER}/NETWORK.safetensors"
+        unknown = f"{UNKNOWN_FOLDER}/NETWORK.safetensors"
+        return NETWORK, packaged_names().get(brought.network, unknown)
     file = re.match(r"(.+) \(sha256 \w+\)$", brought.pretraining)
     return (WEIGHTS, f"{UNKNOWN_FOLDER}/{file[1]}") if file else ()
 
@@ -178,8 +176,8 @@ def standing_of(spec: RunSpec, registry: Registry) -> Standing:
     """Return what a run stands on."""
     brought = spec.representation
     if brought.backbone == FEATURES:
-        return Standing(brought.pretraining, tuple(_feature_words(spec, registry)))
-    words = network_words(brought, registry)
+        return Standing(brought.pretraining, _feature_words(spec, registry))
+    words = _network_words(brought)
     source = brought.network or (brought.pretraining if words else "")
     return Standing(source, words, brought.seed if brought.network else 0)
 

@@ -157,7 +157,7 @@ def forget_peak_memory() -> None:
 
 def peak_memory() -> int:
     """Return the most bytes this process has had resident so far; 0 where that is not known."""
-    # Not the one below, where there is it: that knows the parent's, too.
+    # What `resource` tells begins with the parent's peak, and is not forgotten.
     with suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         if found := re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -112,6 +113,16 @@ class NetworkFile:
 def packaged_networks(registry: Registry) -> list[NetworkFile]:
     """Return the networks that come along, by name."""
     return [read_network(path, registry) for path in _packaged()]
+
+
+def packaged_names() -> Mapping[str, str]:
+    """Return the names of the networks that come along, by the labels that keys have of them."""
+    return {_label(path): path.name.removesuffix(SUFFIX) for path in _packaged()}
+
+
+@cache  # reports ask for it run by run
+def _label(path: Path) -> str:
+    return NetworkFile(path, file_digest(path), _read(path)[0]).label
 
 
 def find_network(

@@ -67,11 +67,16 @@ def missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
     )
     stored = {
         (
-            *(spec.method, variant == "stronger", spec.representation.name, spec.views),
-            *(standing_of(spec, registry), seed),
+            spec.method,
+            variant == "stronger",
+            spec.representation.name,
+            on,
+            spec.views,
+            seed,
         )
         for spec, axes in rows
         if (variant := ruler_variant(spec, registry)) or usual_params(spec, registry)
+        for on in [standing_of(spec, registry)]
         for _, seed in axes
     }
     own = () if selection.methods else registry.names("representation")
@@ -81,8 +86,12 @@ def missing_runs(grid: Grid, views: Sequence[str], split: str) -> list[Wanted]:
         if wanted.request.representation == wanted.request.method
         or wanted.request.method not in own  # published on another representation
         if (
-            *(wanted.request.method, bool(wanted.request.params), wanted.request.representation),
-            *(wanted.request.views, on, wanted.request.seed),
+            wanted.request.method,
+            bool(wanted.request.params),
+            wanted.request.representation,
+            on,
+            wanted.request.views,
+            wanted.request.seed,
         )
         not in stored
     ]
@@ -137,7 +146,7 @@ def _grid_runs(
                     seed=seed,
                     representation_seed=on.seed,
                     split=asked.split,
-                    overrides=_overrides(brought, on, stored, registry),
+                    overrides=overrides,
                     views=each,
                 ),
                 options=on.words,
@@ -145,6 +154,7 @@ def _grid_runs(
         )
         for brought in asked.representations
         for on in standings.get(brought, [Standing()])
+        for overrides in [_overrides(brought, on, stored, registry)]
         for each in views
         for method, params in _variants(asked.methods, brought, registry, rulers != {"default"})
         for seed in asked.seeds

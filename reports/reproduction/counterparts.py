@@ -16,7 +16,7 @@ from fscil_bench.reporting.frame import Results
 from fscil_bench.reporting.labels import method_title
 from fscil_bench.reporting.usual import alike, registered_protocol
 from fscil_bench.request import RunRequest, Wanted
-from fscil_bench.running.commands import FEATURE_FILE, default_params
+from fscil_bench.running.commands import FEATURE_FILE, Standing, default_params
 from fscil_bench.spec import RunSpec
 
 from ..published import PublishedRow, published_name
@@ -122,10 +122,10 @@ def wanted_runs(
         )
         seeds = selection.seeds or SEEDS
         on = results.standing(nearest.name, own.representation)
-        if FEATURE_FILE not in on.words:
-            request = replace(request, representation_seed=on.seed)
-        options = () if FEATURE_FILE in on.words else on.words
-        yield row, [Wanted(replace(request, seed=seed), options=options) for seed in seeds]
+        if FEATURE_FILE in on.words:  # which answer no published row
+            on = Standing()
+        request = replace(request, representation_seed=on.seed)
+        yield row, [Wanted(replace(request, seed=seed), options=on.words) for seed in seeds]
 
 
 def _answers(spec: RunSpec, row: PublishedRow, registry: Registry) -> bool:

@@ -160,9 +160,8 @@ def test_what_is_to_be_compared_and_not_stored_has_a_command(write_last: Any, ma
 
 
 def test_that_command_names_the_network_that_stored_runs_stand_on(
-    write_last: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+    write_last: Any, make: Any
 ) -> None:
-    monkeypatch.setattr("fscil_bench.running.commands.packaged_networks", lambda _: ())
     write_last("ncm", [30, 30], representation={"network": "my net"})
     with pytest.raises(FscilError) as caught:
         make(Compare, methods=("ncm", "ldc"))

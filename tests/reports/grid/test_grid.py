@@ -319,9 +319,8 @@ def test_missing_runs_are_on_the_network_that_the_stored_ones_have(write: Any, m
 
 
 def test_each_network_lacks_its_own_runs_and_one_that_was_taken_no_recipe(
-    write: Any, make: Any, toy_protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+    write: Any, make: Any, toy_protocol: Protocol
 ) -> None:
-    monkeypatch.setattr("fscil_bench.running.commands.packaged_networks", lambda _: ())
     short, taken = toy_protocol.override(epochs=1), {"name": "cosine", "network": "my net"}
     write([20], params=TUKEY, protocol=short)
     write([20], "ldc", {"steps": 1}, protocol=short)
